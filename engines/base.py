@@ -1,0 +1,178 @@
+"""What an inference engine must offer so that forkgate can compare it, token by token.
+
+An adapter talks to *one* endpoint. It is probed at start-up, because servers ignore unknown fields in
+silence: :meth:`Engine.probe` sends real requests and says which of :class:`Capability` really hold.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from comparator.records import Fact, Sampling, Step
+
+
+class CallKind(enum.StrEnum):
+    """The client APIs that are recognised. Everything else only passes through the edge."""
+
+    CHAT = "chat"  # POST /v1/chat/completions
+    COMPLETION = "completion"  # POST /v1/completions
+    RESPONSE = "response"  # POST /v1/responses
+    MESSAGE = "message"  # POST /v1/messages (Anthropic)
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A captured client request, decoded once."""
+
+    kind: CallKind
+    body: dict[str, Any]
+    model: str
+
+
+class Encoding(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as this endpoint's own tokenizer and template see it."""
+
+    token_ids: tuple[int, ...]
+    sampling: Sampling
+    """Effective: what the client sent, over the engine's own defaults. ``seed`` is the caller's to set."""
+    template_sha256: Fact
+    """Digest of the chat template used, or why it is unknown or does not apply."""
+    text: str | None = None
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation to run. Equal on all arms but for ``cache_salt`` and ``exchange_id``."""
+
+    exchange_id: str
+    model: str
+    token_ids: tuple[int, ...]
+    sampling: Sampling
+    cache_salt: str
+    priority: int | None = None
+    """Lowest where the engine has priorities: shadows never displace live work."""
+    call: Call | None = None
+    """Set when the request cannot go as tokens and goes as itself, with IDs asked back."""
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """Tokens that arrived together. A chunk is not a token."""
+
+    steps: tuple[Step, ...]
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a stream, as the engine told it."""
+
+    finish_reason: str | None
+    stop_reason: str | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    """Echo of the prompt's IDs where the engine gives one: proof that it ran what it was sent."""
+    facts: dict[str, Fact] = {}
+    """system_fingerprint, environment_digest, processor_order, batch_size... what the answer itself told."""
+
+
+class Capability(enum.StrEnum):
+    TOKEN_IN = "token_in"  # takes prompt token IDs  # noqa: S105
+    TOKEN_OUT = "token_out"  # returns generated token IDs, streaming  # noqa: S105
+    LOGPROBS = "logprobs"  # top-k logprobs a step, with token IDs
+    SEED = "seed"  # same seed → same draw, other seed → another
+    ENCODE = "encode"  # client call → token IDs
+    DEFAULTS = "defaults"  # effective sampling parameters resolved by the engine itself
+    CACHE_SALT = "cache_salt"
+    PRIORITY = "priority"
+    ABORT = "abort"  # closing the connection stops the generation
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start-up probe found."""
+
+    engine: str
+    version: str | None
+    model: str | None
+    has: frozenset[Capability]
+    missing: dict[Capability, str]
+    """Capability to the reason, in words an operator can act on."""
+    max_logprobs: int
+    facts: dict[str, Fact] = {}
+
+
+class EngineError(Exception):
+    """Base of all that an adapter raises. ``where`` is the endpoint; the message says what to do."""
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(f"{where}: {message}")
+        self.where = where
+
+
+class EngineUnavailable(EngineError):  # noqa: N818
+    """Connect error, reset, 5xx, or a stream that broke off."""
+
+
+class EngineTimeout(EngineError):  # noqa: N818
+    """No answer, or no next chunk, in time."""
+
+
+class EngineRefused(EngineError):  # noqa: N818
+    """HTTP 4xx: the engine will not run this request."""
+
+    def __init__(self, where: str, message: str, status: int) -> None:
+        super().__init__(where, message)
+        self.status = status
+
+
+class EngineInvalid(EngineError):  # noqa: N818
+    """The answer breaks the engine's own contract: token IDs missing, NaN logprobs, another prompt's echo."""
+
+
+class CannotEncode(EngineError):  # noqa: N818
+    """This call has no faithful token form on this engine (tools, images, n > 1 ...)."""
+
+
+class Engine(Protocol):
+    """One endpoint of one engine. Safe for concurrent use; bounded by the caller."""
+
+    name: str
+    base_url: str
+
+    async def probe(self) -> Probe:
+        """Ask the endpoint what it honours, with real requests. Raises :class:`EngineError`."""
+        ...
+
+    async def encode(self, call: Call) -> Encoding:
+        """Token IDs and effective sampling parameters of a client call.
+
+        Raises:
+            CannotEncode: the call must go as itself; the message says why.
+            EngineError: the endpoint failed.
+        """
+        ...
+
+    def generate(self, prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]:
+        """Stream one generation: any number of :class:`Steps`, then exactly one :class:`Finish`.
+
+        Closing the generator early aborts the generation in the engine. ``Step.received_s`` counts from
+        the last request byte sent. Raises :class:`EngineError` kinds at any point.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close pooled connections."""
+        ...
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the judge talks to a pool's engines (a pool's ``engine:`` section of the configuration)."""
+
+    kind: str = "vllm"
+    """Adapter: ``vllm`` or ``reference``."""
+    model: str | None = None
+    """Model name to ask for; the client's own when absent."""
+    credential_file: str | None = None
+    """File with a bearer token of the pool's own. A client's credential never travels on a shadow."""
+    connect_timeout_s: float = 5.0
+    first_chunk_timeout_s: float = 120.0
+    chunk_timeout_s: float = 60.0
+    headers: Mapping[str, str] = {}

@@ -1,0 +1,86 @@
+"""Where live traffic goes: the values that a judge publishes and every edge obeys.
+
+A :class:`RouteTable` is complete: an edge that holds one needs nothing else to route, to sample and to
+fall back. It is swapped whole, never patched, and carries an epoch that only rises.
+
+Values only. This is the one module of ``policies`` that ``proxy`` may import.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+PoolName = NewType("PoolName", str)
+TenantName = NewType("TenantName", str)
+RolloutName = NewType("RolloutName", str)
+
+UNKNOWN_TENANT = TenantName("-")
+"""A request whose tenant nobody vouched for. It always goes home."""
+
+
+class PoolTLS(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS towards a pool. Paths are files that the edge and the judge can read."""
+
+    ca_file: str | None = None
+    """Trust anchors, PEM; the system's when absent."""
+    server_name: str | None = None
+    """Name sent as SNI and checked in the certificate; the endpoint's host when absent."""
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Interchangeable endpoints of one environment."""
+
+    name: PoolName
+    endpoints: tuple[str, ...]
+    """Base URLs, ``http://host:port`` or ``https://host:port``, no path."""
+    tls: PoolTLS | None = None
+
+
+class MirrorRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which live requests an edge copies to the judge for one rollout."""
+
+    rollout: RolloutName
+    percent: float
+    """0-100. A request is drawn when ``blake2b(request_id, key=rollout) / 2**64 < percent / 100``."""
+    tenants: tuple[TenantName, ...] = ()
+    """Only these tenants; empty means every tenant."""
+
+
+class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One complete, atomic state of live routing.
+
+    Attributes:
+        epoch: rises with every change; an edge never goes back to a smaller one.
+        home: pool of every tenant without a route, and where traffic falls back to.
+        pools: every pool that ``home`` and ``routes`` name.
+        routes: tenant to pool, for canary tenants only.
+        mirrors: what to copy.
+        cause: why this table replaced the last one, in words for the log.
+    """
+
+    epoch: int
+    home: PoolName
+    pools: tuple[Pool, ...]
+    routes: dict[TenantName, PoolName] = {}
+    mirrors: tuple[MirrorRule, ...] = ()
+    cause: str = ""
+
+    def __post_init__(self) -> None:
+        names = [pool.name for pool in self.pools]
+        if len(set(names)) != len(names):
+            raise ValueError(f"route table {self.epoch}: a pool name occurs twice in {names}")
+        for named in (self.home, *self.routes.values()):
+            if named not in names:
+                raise ValueError(f"route table {self.epoch}: pool {named!r} is not one of {names}")
+
+    def pool_of(self, tenant: TenantName) -> PoolName:
+        """The pool that this tenant's next request goes to."""
+        return self.routes.get(tenant, self.home)
+
+    def all_home(self) -> RouteTable:
+        """This table without canaries and mirrors: what an edge uses once the judge's grace is over."""
+        return msgspec.structs.replace(self, routes={}, mirrors=(), cause="judge unreachable past its grace")

@@ -1,0 +1,29 @@
+"""What a gate says of its evidence, and all that is needed to check it."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Answer(enum.StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"  # too little evidence yet; never counts as pass
+    ERROR = "error"  # could not measure; never counts as pass
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One gate's answer, with value, limit and sample size, so that a log line alone explains it."""
+
+    gate: str
+    answer: Answer
+    value: float | None
+    limit: float | None
+    n: int
+    reason: str
+    """One sentence for a person on call."""
+    alpha: float | None = None
+    deciding_id: str | None = None
+    """The exchange pair (capture ID) that tipped it, if one did."""

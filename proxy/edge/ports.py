@@ -1,0 +1,68 @@
+"""What the edge's hot path needs from the shadow side. Nothing here may wait, block or raise.
+
+``proxy.link.client.EdgeLink`` is the real one; tests use an in-memory one.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from policies.routes import RolloutName, RouteTable, TenantName
+from proxy.ledger import DropReason
+
+
+class CaptureHead(msgspec.Struct, frozen=True, kw_only=True):
+    """A sampled request as known at its head. Its body follows, whole or not at all."""
+
+    capture_id: str
+    request_id: str
+    tenant: TenantName
+    rollout: RolloutName
+    target: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    """Lower-case names from an allow-list. Never Authorization, cookies or API keys."""
+    live_pool: str
+    received_unix_s: float
+
+
+class ShadowPort(Protocol):
+    """Where the edge leaves copies and records."""
+
+    def begin(self) -> int:
+        """Count one capture and return its sequence number (from 1)."""
+        ...
+
+    def offer(self, sequence: int, head: CaptureHead, body: bytes) -> None:
+        """Hand a whole capture over, or drop it with a reason when the queue is full."""
+        ...
+
+    def drop(self, sequence: int, reason: DropReason) -> None:
+        """A begun capture that will never be whole."""
+        ...
+
+    def live(
+        self,
+        started_unix_s: float,
+        tenant: str,
+        pool: str,
+        endpoint: str,
+        status: int,
+        first_byte_s: float,
+        total_s: float,
+        request_bytes: int,
+        response_bytes: int,
+        aborted_by: int,
+        flags: int,
+    ) -> None:
+        """One live request is over. ``aborted_by`` and ``flags`` are those of ``proxy.live``."""
+        ...
+
+
+class TableListener(Protocol):
+    """How a new route table reaches the edge."""
+
+    def __call__(self, table: RouteTable) -> None:
+        """Swap it in before returning; the link acknowledges the epoch right after."""
+        ...

@@ -1,0 +1,25 @@
+"""What the mirror reports, and to whom. The judge implements it; tests use a list."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from comparator.pair import ForkSeen, Pair
+from proxy.ledger import DropReason
+
+
+class MirrorSink(Protocol):
+    """Receives everything that became of a capture: exactly one of pair_finished and dropped."""
+
+    def fork_seen(self, event: ForkSeen) -> None:
+        """Called in line, the moment the deciding token arrived. Must be quick: a rollback hangs on it."""
+        ...
+
+    async def pair_finished(self, pair: Pair, incarnation: str, sequence: int) -> None:
+        """Keep the pair. The capture counts as compared once this returns; an exception counts it as
+        ``evidence_failed``."""
+        ...
+
+    async def dropped(self, incarnation: str, sequence: int, rollout: str, reason: DropReason, detail: str) -> None:
+        """The capture ends here, for this reason."""
+        ...
