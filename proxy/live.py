@@ -163,8 +163,33 @@ def unpack(packed: bytes, names: Sequence[str]) -> Iterator[RawRecord]:
     if len(packed) % RECORD_BYTES:
         raise ValueError(f"live records: {len(packed)} bytes are no multiple of {RECORD_BYTES}")
     count = len(names)
-    for row in _RECORD.iter_unpack(packed):
-        tenant, pool, endpoint = row[6], row[7], row[8]
-        if tenant >= count or pool >= count or endpoint >= count or row[10] >= len(ABORTED_BY):
-            raise ValueError(f"live record {row[0]}: an index outside its table of {count} names")
-        yield RawRecord(*row[:6], names[tenant], names[pool], names[endpoint], *row[9:])
+    for (
+        sequence,
+        started_unix_s,
+        first_byte_s,
+        total_s,
+        request_bytes,
+        response_bytes,
+        tenant,
+        pool,
+        endpoint,
+        status,
+        aborted_by,
+        flags,
+    ) in _RECORD.iter_unpack(packed):
+        if tenant >= count or pool >= count or endpoint >= count or aborted_by >= len(ABORTED_BY):
+            raise ValueError(f"live record {sequence}: an index outside its table of {count} names")
+        yield RawRecord(
+            sequence,
+            started_unix_s,
+            first_byte_s,
+            total_s,
+            request_bytes,
+            response_bytes,
+            names[tenant],
+            names[pool],
+            names[endpoint],
+            status,
+            aborted_by,
+            flags,
+        )

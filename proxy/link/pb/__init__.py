@@ -1,0 +1,1 @@
+"""Generated from ``link.proto`` by ``make proto``. Never edited by hand."""

@@ -1,0 +1,78 @@
+"""A rollout's ``shadow:`` section: how much is mirrored, and what it may cost.
+
+Each limit has a drop reason, so that a capture that was not compared says which setting to raise. Ranges are
+checked on construction and stand in the JSON Schema; the front door adds the path of the section, which
+makes ``rollouts[0].shadow.percent: 150 is outside 0-100``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args, get_type_hints
+
+import msgspec
+
+Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
+
+
+class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Budgets of one rollout's shadow traffic."""
+
+    percent: Percent = 10.0
+    """Share of live requests that is copied, drawn by hash of the request ID: the same on every edge."""
+    token_only_percent: Percent = 20.0
+    """Share of the copies, drawn beforehand by hash, whose arms stop soon after a fork: cheap evidence about
+    forks, none about lengths and latency. Drawn before the outcome is known, so it biases neither group."""
+    token_only_tail_tokens: Annotated[int, msgspec.Meta(ge=0, le=4_096)] = 8
+    """Tokens that a token-only arm still makes after the fork: enough to read what it was about to say."""
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 256
+    """A shadow arm's output at most, in tokens; a client's smaller limit holds. Forks come early, and each
+    token here is paid for twice."""
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=1_024)] = 20
+    """Depth of the top-k kept for every step, the same on all arms, since asking may change tokens. 20 is
+    what engines allow by default; a smaller one of either engine wins."""
+    in_flight: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
+    """Pairs that run at once. Full: further captures wait in the queue (``in_flight_limit`` when it
+    overflows)."""
+    tokens_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 2_000.0
+    """Prompt and output tokens of both arms, as a token bucket of one second's depth (``token_rate`` when
+    the queue overflows for want of it). It is debited as tokens are made, so it overshoots by at most what
+    is in flight, and pays that back before the next pair starts."""
+    tokens_per_day: Annotated[int, msgspec.Meta(ge=1, le=10**15)] = 50_000_000
+    """The same tokens, in any UTC day (``token_day``): the bill has an end."""
+    tenant_share_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 100.0
+    """Most of the queue and of the day's tokens that one tenant may take (``tenant_budget``). 100 lets a
+    single tenant use what nobody else wants; lower it where many share a rollout."""
+    queue_items: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 256
+    """Captures that wait for their turn at the judge."""
+    queue_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=2**40)] = 33_554_432
+    """The same, in bytes of body."""
+    queue_age_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
+    """Longest wait (``too_old``): a copy of traffic of minutes ago no longer shares its load."""
+    decoded_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=2**30)] = 8_388_608
+    """A body after gzip or deflate; more is ``unsupported``. Stops decompression bombs."""
+    arm_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 120.0
+    """An arm's whole life. A candidate that stalls, trickles or never ends costs this and no more."""
+    arm_bytes: Annotated[int, msgspec.Meta(ge=65_536, le=2**30)] = 16_777_216
+    """Text and top-k that one arm may bring; more is an invalid answer. 256 tokens with a top-20 are about
+    150 kB."""
+
+    def __post_init__(self) -> None:
+        for name, meta in _RANGES.items():
+            value = getattr(self, name)
+            low_ok = (meta.ge is None or value >= meta.ge) and (meta.gt is None or value > meta.gt)
+            if not (low_ok and (meta.le is None or value <= meta.le)):
+                low = f"{meta.ge:g}" if meta.ge is not None else f"more than {meta.gt:g}"
+                raise ValueError(f"{name}: {value:g} is outside {low}-{meta.le:g}")
+
+
+def _ranges() -> dict[str, msgspec.Meta]:
+    hints = get_type_hints(MirrorSettings, include_extras=True)
+    return {
+        name: argument
+        for name, hint in hints.items()
+        for argument in get_args(hint)[1:]
+        if isinstance(argument, msgspec.Meta)
+    }
+
+
+_RANGES = _ranges()
