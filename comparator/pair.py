@@ -74,4 +74,3 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def valid(self) -> bool:
         return self.set_aside is None
-

@@ -158,3 +158,5 @@ class LiveRecord(msgspec.Struct, frozen=True, gc=False):
     retried: bool  # answered by home after the candidate failed
     canary: bool
     sampled: bool
+    streamed: bool = False
+    """The answer was an event stream, so that its first byte is a first token."""
