@@ -66,3 +66,11 @@ class TableListener(Protocol):
     def __call__(self, table: RouteTable) -> None:
         """Swap it in before returning; the link acknowledges the epoch right after."""
         ...
+
+    def judge_lost(self) -> None:
+        """Nobody answers any more. Told once, at the change; the listener starts its own grace."""
+        ...
+
+    def judge_back(self) -> None:
+        """A judge answers again, or for the first time. A table follows or has just come."""
+        ...

@@ -1,8 +1,4 @@
-"""captured = compared + dropped{reason} + in flight, at every moment.
-
-Each edge keeps its counters in a small memory-mapped file of its own, so that they outlive a ``kill -9``:
-the supervisor reads what the dead worker had counted, and what it held is charged to ``edge_lost``.
-"""
+"""Why a captured request was not compared."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import enum
 
 
 class DropReason(enum.StrEnum):
-    """Why a captured request was not compared. Closed: the ledger has no 'other'."""
+    """Closed: the ledger has no 'other'."""
 
     # at the edge
     QUEUE_FULL = "queue_full"
@@ -25,10 +21,11 @@ class DropReason(enum.StrEnum):
     NOT_RECOGNISED = "not_recognised"  # body is no call of a known API
     UNSUPPORTED = "unsupported"  # cannot go as tokens nor as itself
     IN_FLIGHT_LIMIT = "in_flight_limit"
-    TOKEN_RATE = "token_rate"  # noqa: S105
-    TOKEN_DAY = "token_day"  # noqa: S105
+    TOKEN_RATE = "token_rate"  # noqa: S105 - no secret
+    TOKEN_DAY = "token_day"  # noqa: S105 - no secret
     TENANT_BUDGET = "tenant_budget"
     TOO_OLD = "too_old"
+    POOL_BUSY = "pool_busy"  # live work was waiting there, and there are no shadow endpoints
     BASELINE_UNAVAILABLE = "baseline_unavailable"  # encode or generation failed on the baseline itself
     ROLLED_BACK = "rolled_back"  # the rollout ended before its turn came
     SHUTDOWN = "shutdown"
