@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VLLM := .venv-vllm
 VLLM_STAMP := $(VLLM)/.installed
+PEERS := .venv-bench
+PEERS_STAMP := $(PEERS)/.installed
 
 .PHONY: demo test test-engines check bench proto lock clean
 
@@ -26,8 +28,8 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_generated
 
-bench: $(STAMP)
-	$(BIN)/python -m bench
+bench: $(STAMP) $(PEERS_STAMP)
+	$(BIN)/python -m bench --json $(BENCH_ARGS)
 
 proto: $(STAMP)
 	$(BIN)/python -m tools.proto
@@ -46,6 +48,12 @@ $(VLLM_STAMP): requirements-vllm.lock
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# The proxies that forkgate is measured against, in a venv of their own.
+$(PEERS_STAMP): requirements-bench.lock
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.lock
+	touch $@
+
 # Resolve the newest versions that pyproject.toml allows and write them down.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
@@ -55,4 +63,4 @@ lock:
 	rm -rf .venv-lock
 
 clean:
-	rm -rf $(VENV) $(VLLM) .venv-bench
+	rm -rf $(VENV) $(VLLM) $(PEERS)

@@ -1,0 +1,146 @@
+"""What travels: one realistic chat call, its answer, and its answer as a stream.
+
+The call is what the official ``openai`` client sends (its headers, its order), with a 2 KiB body; the answer
+is vLLM's shape, 1 KiB; a stream's chunk is vLLM's, 200 bytes. Every byte is fixed or numbered, so that the
+load generator checks answers by comparison and not by trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import orjson
+
+TENANT = "acme"
+API_KEY = "sk-bench-5f0c1d7e9a3b42d68c1f"  # an API key of this bench's own tenant; it opens nothing
+API_KEY_SHA256 = hashlib.sha256(API_KEY.encode()).hexdigest()
+PATH = "/v1/chat/completions"
+MODEL = "smollm2-135m-instruct"
+
+_SYSTEM = (
+    "You are a careful assistant of a support desk. Answer in plain words, quote the article that you "
+    "rely on, and say so when you do not know. "
+)
+_QUESTION = (
+    "Our nightly batch moved from one pool of accelerators to another and the same prompt now continues with "
+    "another word after the ninth token. What should we compare first, and in which order? "
+)
+
+
+def _body(*, stream: bool, size: int) -> bytes:
+    """A chat call of exactly ``size`` bytes."""
+    call: dict[str, object] = {
+        "messages": [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": ""}],
+        "model": MODEL,
+        "max_tokens": 64,
+        "temperature": 0.7,
+        "top_p": 0.95,
+        "seed": 7,
+        "stream": stream,
+    }
+    missing = size - len(orjson.dumps(call))
+    question = (_QUESTION * (missing // len(_QUESTION) + 1))[:missing]
+    call["messages"] = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": question}]
+    body = orjson.dumps(call)
+    assert len(body) == size
+    return body
+
+
+def _request(body: bytes, *, accept: str) -> bytes:
+    head = (
+        f"POST {PATH} HTTP/1.1\r\n"
+        "Host: inference.internal:8080\r\n"
+        "Accept-Encoding: gzip, deflate\r\n"
+        "Connection: keep-alive\r\n"
+        f"Accept: {accept}\r\n"
+        "Content-Type: application/json\r\n"
+        "User-Agent: OpenAI/Python 3.57.0\r\n"
+        "X-Stainless-Lang: python\r\n"
+        "X-Stainless-Package-Version: 3.57.0\r\n"
+        "X-Stainless-OS: Linux\r\n"
+        "X-Stainless-Arch: x64\r\n"
+        "X-Stainless-Runtime: CPython\r\n"
+        "X-Stainless-Runtime-Version: 3.11.9\r\n"
+        f"Authorization: Bearer {API_KEY}\r\n"
+        "X-Stainless-Async: false\r\n"
+        "x-stainless-retry-count: 0\r\n"
+        "x-stainless-read-timeout: 600\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "\r\n"
+    )
+    return head.encode() + body
+
+
+REQUEST_BODY = _body(stream=False, size=2048)
+STREAM_BODY = _body(stream=True, size=2048)
+REQUEST = _request(REQUEST_BODY, accept="application/json")
+STREAM_REQUEST = _request(STREAM_BODY, accept="text/event-stream")
+
+
+def _answer_body(size: int) -> bytes:
+    def render(text: str) -> bytes:
+        return orjson.dumps(
+            {
+                "id": "chatcmpl-8a6f2d4b9c1e4f70",
+                "object": "chat.completion",
+                "created": 1767225600,
+                "model": MODEL,
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": text, "refusal": None, "tool_calls": []},
+                        "logprobs": None,
+                        "finish_reason": "length",
+                        "stop_reason": None,
+                    }
+                ],
+                "system_fingerprint": "vllm-0.32.0-5d3f1a2b",
+                "usage": {"prompt_tokens": 431, "total_tokens": 495, "completion_tokens": 64},
+            }
+        )
+
+    sentence = "Compare the weights first, then sampling and seed, then precision, then the engine. "
+    missing = size - len(render(""))
+    body = render((sentence * (missing // len(sentence) + 1))[:missing])
+    assert len(body) == size
+    return body
+
+
+ANSWER_BODY = _answer_body(1024)
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\n"
+    b"date: Thu, 01 Jan 2026 00:00:00 GMT\r\n"
+    b"server: uvicorn\r\n"
+    b"content-length: %d\r\n"
+    b"content-type: application/json\r\n"
+    b"\r\n" % len(ANSWER_BODY)
+) + ANSWER_BODY
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\n"
+    b"date: Thu, 01 Jan 2026 00:00:00 GMT\r\n"
+    b"server: uvicorn\r\n"
+    b"content-type: text/event-stream; charset=utf-8\r\n"
+    b"transfer-encoding: chunked\r\n"
+    b"\r\n"
+)
+
+_EVENT_BEFORE = (
+    b'data: {"id":"chatcmpl-8a6f2d4b9c1e4f70","object":"chat.completion.chunk","created":1767225600,"model":"'
+    + MODEL.encode()
+    + b'","choices":[{"index":0,"delta":{"content":"t'
+)
+_EVENT_AFTER = b'"},"logprobs":null}]}\n\n'
+
+
+def event(number: int) -> bytes:
+    """The ``number``-th event of every stream, about 200 bytes."""
+    return b"%b%08d%b" % (_EVENT_BEFORE, number, _EVENT_AFTER)
+
+
+EVENT_BYTES = len(event(0))
+
+
+def chunk(number: int) -> bytes:
+    """:func:`event` as one chunk of a chunked body (RFC 9112 section 7.1)."""
+    return b"%x\r\n%b%08d%b\r\n" % (EVENT_BYTES, _EVENT_BEFORE, number, _EVENT_AFTER)

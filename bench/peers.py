@@ -1,0 +1,339 @@
+"""The proxies under test, each as one pinned process tree with a port and the pids whose CPU counts.
+
+Envoy gets the leanest configuration that does the job: one listener, one route for everything, one static
+cluster with keep-alive connections, one worker thread, no access log, no stats sink, no tracing, no request
+id of its own, no ``x-envoy-*`` headers, no stats but the few that it cannot do without. Its buffers, socket
+options and timers are its defaults, save the route timeout, which a token stream must not have.
+
+The edge gets what it has in production: tenants by the hash of an API key, limits, timers, request ids, live
+records, and a judge to talk to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import orjson
+
+from bench.machine import BenchError, Cores, pinned
+from bench.payloads import API_KEY_SHA256, TENANT
+from policies.routes import MirrorRule, Pool, PoolName, RolloutName, RouteTable, TenantName
+from proxy.edge.settings import EdgeSettings, Identity, Limits
+
+_VENV = Path(__file__).resolve().parent.parent / ".venv-bench"
+_READY_S = 30.0
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """One proxy, up and answering."""
+
+    name: str
+    port: int
+    pids: tuple[int, ...]
+
+
+class Stub(msgspec.Struct, frozen=True, kw_only=True):
+    """The stub upstream: the live one and the shadow one."""
+
+    port: int
+    shadow_port: int
+    pid: int
+
+    def counts(self) -> list[dict[str, int]]:
+        """Requests seen so far, by port."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/counts", timeout=10) as answer:
+            return msgspec.json.decode(answer.read(), type=list[dict[str, int]])
+
+
+@contextlib.contextmanager
+def _process(
+    arguments: Sequence[str],
+    core: int,
+    log: Path,
+    *,
+    stdin: bytes | None = None,
+    pass_fds: Sequence[int] = (),
+    env: dict[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A pinned child whose stderr goes to ``log``; ended, and waited for, on the way out."""
+    with log.open("ab") as stderr, pinned(core):
+        child = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            pass_fds=pass_fds,
+            env={**os.environ, **(env or {})},
+        )
+    try:
+        if stdin is not None:
+            assert child.stdin is not None
+            child.stdin.write(stdin)
+            child.stdin.close()
+        yield child
+    finally:
+        child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _told(child: subprocess.Popen[bytes], log: Path) -> dict[str, object]:
+    """The one JSON line that our own helpers print when they are ready."""
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    if not line:
+        raise BenchError(f"{child.args!r}: ended before it was ready:\n{_tail(log)}")
+    told = orjson.loads(line)
+    assert isinstance(told, dict)
+    return told
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _fetch(url: str) -> bytes | None:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            body = answer.read()
+            assert isinstance(body, bytes)
+            return body
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return None
+
+
+def _wait_until(child: subprocess.Popen[bytes], log: Path, name: str, ready: object) -> None:
+    assert callable(ready)
+    deadline = time.monotonic() + _READY_S
+    while not ready():
+        if child.poll() is not None:
+            raise BenchError(f"{name} ended with {child.returncode}:\n{_tail(log)}")
+        if time.monotonic() > deadline:
+            raise BenchError(f"{name} was not ready after {_READY_S:.0f} s:\n{_tail(log)}")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def stub(cores: Cores, *, period_s: float | None = None) -> Iterator[Stub]:
+    """:mod:`bench.stub` with a live and a shadow port."""
+    with tempfile.TemporaryDirectory(prefix="forkgate-bench-") as directory:
+        log = Path(directory) / "stub.log"
+        arguments = [sys.executable, "-m", "bench.stub", "--ports", "2"]
+        if period_s is not None:
+            arguments += ["--period-s", str(period_s)]
+        with _process(arguments, cores.load, log) as child:
+            ports = _told(child, log)["ports"]
+            assert isinstance(ports, list)
+            yield Stub(port=ports[0], shadow_port=ports[1], pid=child.pid)
+
+
+def _binary(name: str) -> str:
+    path = _VENV / "bin" / name
+    if not path.exists():
+        raise BenchError(f"{path} is missing: `make bench` installs the peers (requirements-bench.lock)")
+    return str(path)
+
+
+def envoy_config(upstream_port: int, mirror_port: int | None) -> dict[str, object]:
+    """The whole of Envoy's configuration; printed by ``python -m bench --show-envoy``."""
+
+    def cluster(name: str, port: int) -> dict[str, object]:
+        endpoint = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}
+        plenty = {"max_connections": 20_000, "max_pending_requests": 20_000, "max_requests": 20_000}
+        return {
+            "name": name,
+            "type": "STATIC",
+            "connect_timeout": "3s",
+            "circuit_breakers": {"thresholds": [plenty]},
+            "load_assignment": {
+                "cluster_name": name,
+                "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}],
+            },
+        }
+
+    route: dict[str, object] = {"cluster": "live", "timeout": "0s"}
+    clusters = [cluster("live", upstream_port)]
+    if mirror_port is not None:
+        every = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
+        route["request_mirror_policies"] = [{"cluster": "shadow", "runtime_fraction": every}]
+        clusters.append(cluster("shadow", mirror_port))
+    types = "type.googleapis.com/envoy.extensions.filters"
+    manager = {
+        "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "in",
+        "codec_type": "HTTP1",
+        "generate_request_id": False,
+        "route_config": {
+            "virtual_hosts": [
+                {"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}
+            ]
+        },
+        "http_filters": [
+            {
+                "name": "envoy.filters.http.router",
+                "typed_config": {"@type": f"{types}.http.router.v3.Router", "suppress_envoy_headers": True},
+            }
+        ],
+    }
+    listener = {
+        "name": "in",
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        ],
+    }
+    return {
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
+        "stats_config": {"stats_matcher": {"reject_all": True}},
+        "static_resources": {"listeners": [listener], "clusters": clusters},
+    }
+
+
+@contextlib.contextmanager
+def envoy(cores: Cores, upstream_port: int, *, mirror_port: int | None = None) -> Iterator[Peer]:
+    """Envoy, one worker thread; with ``mirror_port`` it mirrors every request there."""
+    name = "envoy" if mirror_port is None else "envoy mirroring 100 %"
+    with tempfile.TemporaryDirectory(prefix="forkgate-bench-") as directory:
+        config, admin, log = (Path(directory) / leaf for leaf in ("envoy.json", "admin", "envoy.log"))
+        config.write_text(json.dumps(envoy_config(upstream_port, mirror_port)))
+        arguments = [
+            _binary("envoy"),
+            *("--config-path", str(config)),
+            *("--admin-address-path", str(admin)),
+            *("--concurrency", "1"),
+            *("--log-level", "error"),
+            "--disable-hot-restart",
+        ]
+        with _process(arguments, cores.proxy, log) as child:
+            port: list[int] = []
+
+            def ready() -> bool:
+                told = _fetch(f"http://{admin.read_text()}/listeners?format=json") if admin.exists() else None
+                if told is None:
+                    return False
+                statuses = orjson.loads(told).get("listener_statuses", [])
+                port.extend(s["local_address"]["socket_address"]["port_value"] for s in statuses)
+                return bool(port)
+
+            _wait_until(child, log, name, ready)
+            pids = _only_server(child.pid)
+            yield Peer(name=name, port=port[0], pids=pids)
+
+
+def _only_server(pid: int) -> tuple[int, ...]:
+    """The launcher replaces itself by Envoy or starts it; either way its tree is the server."""
+    from bench.machine import children
+
+    return (pid, *children(pid))
+
+
+@contextlib.contextmanager
+def vllm_router(cores: Cores, upstream_port: int) -> Iterator[Peer]:
+    """vllm-router in front of the one stub; its defaults, but for the balancing and the logging."""
+    name = "vllm-router"
+    with tempfile.TemporaryDirectory(prefix="forkgate-bench-") as directory:
+        log = Path(directory) / "router.log"
+        port, metrics = _free_port(), _free_port()  # it has no way to be handed a socket, nor to tell a port
+        arguments = [
+            _binary("vllm-router"),
+            *("--host", "127.0.0.1", "--port", str(port)),
+            *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics)),
+            *("--worker-urls", f"http://127.0.0.1:{upstream_port}"),
+            *("--policy", "round_robin", "--log-level", "error"),
+        ]
+        with _process(arguments, cores.proxy, log) as child:
+            _wait_until(child, log, name, lambda: _fetch(f"http://127.0.0.1:{port}/health") is not None)
+            yield Peer(name=name, port=port, pids=_only_server(child.pid))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        assert isinstance(port, int)
+        return port
+
+
+def listening_socket() -> socket.socket:
+    """What the supervisor would own and hand to its workers."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(4096)
+    listener.setblocking(False)
+    return listener
+
+
+LIVE = PoolName("live")
+ROLLOUT = RolloutName("bench")
+
+
+def route_table(upstream_port: int, *, percent: float, epoch: int = 1) -> RouteTable:
+    """One pool, one tenant, and ``percent`` of the requests sampled."""
+    mirrors = (MirrorRule(rollout=ROLLOUT, percent=percent),) if percent else ()
+    pool = Pool(name=LIVE, endpoints=(f"http://127.0.0.1:{upstream_port}",))
+    return RouteTable(epoch=epoch, home=LIVE, pools=(pool,), mirrors=mirrors, cause="bench")
+
+
+@contextlib.contextmanager
+def edge(
+    cores: Cores,
+    table: RouteTable,
+    *,
+    judge: str | None,
+    name: str = "edge",
+    worker: int = 0,
+    listener: socket.socket | None = None,
+    core: int | None = None,
+) -> Iterator[Peer]:
+    """One edge worker, started as the supervisor starts it."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forkgate-bench-")))
+        log = directory / "edge.log"
+        own = listener or stack.enter_context(listening_socket())
+        ready_read, ready_write = os.pipe()
+        stack.callback(os.close, ready_read)
+        settings = EdgeSettings(
+            sidecar="bench",
+            worker=worker,
+            incarnation=f"019b0000-0000-7000-8000-{worker:012x}",
+            listen_fds=(own.fileno(),),
+            ready_fd=ready_write,
+            limits=Limits(connections=20_000, upstream_idle_connections=1_000),
+            identity=Identity(api_keys={API_KEY_SHA256: TenantName(TENANT)}),
+            judge=judge,
+            ledger_file=str(directory / "ledger"),
+            initial_table=table,
+        )
+        try:
+            child = stack.enter_context(
+                _process(
+                    [sys.executable, "-m", "proxy.edge"],
+                    cores.proxy if core is None else core,
+                    log,
+                    stdin=msgspec.json.encode(settings),
+                    pass_fds=(own.fileno(), ready_write),
+                )
+            )
+        finally:
+            os.close(ready_write)
+        if os.read(ready_read, 16) != b"ready\n":
+            raise BenchError(f"the edge ended before it was ready:\n{_tail(log)}")
+        yield Peer(name=name, port=own.getsockname()[1], pids=(child.pid,))
