@@ -81,6 +81,8 @@ class CaptureLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     batch_bytes: int = 2_097_152
     flush_s: float = 0.1
     """Longest that a capture or live record waits for company."""
+    live_records: int = 32_768
+    """Live records (58 bytes each) that wait for the judge; further ones are lost and counted."""
 
 
 class LinkTLS(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -133,7 +133,7 @@ class JudgeLedger:
 
     def receive(
         self, edge: EdgeCounts, batch: int, sequences: Sequence[int], past: Past | None
-    ) -> frozenset[int]:
+    ) -> frozenset[int] | None:
         """Count one batch and say which of its captures are new.
 
         Args:
@@ -143,11 +143,11 @@ class JudgeLedger:
             past: required for an incarnation that :meth:`knows` not; ignored otherwise.
 
         Returns:
-            The sequences to work on. Empty for a batch that came before, or from the dead.
+            The sequences to work on; None for a batch that came before, or from the dead.
         """
         if edge.incarnation in self._gone:
             self.late_batches += 1
-            return frozenset()
+            return None
         life = self._lives.get(edge.incarnation)
         if life is None:
             if past is None:
@@ -157,7 +157,7 @@ class JudgeLedger:
             self._add(edge.incarnation, life)
             fresh = frozenset(sequences) - past.ended
         elif batch <= life.last_batch:
-            return frozenset()
+            return None
         else:
             self._lives.move_to_end(edge.incarnation)
             fresh = frozenset(sequences)

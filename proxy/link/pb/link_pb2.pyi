@@ -16,14 +16,6 @@ class EdgeIdentity(_message.Message):
     incarnation: str
     def __init__(self, sidecar: _Optional[str] = ..., worker: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
-class Header(_message.Message):
-    __slots__ = ("name", "value")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    name: bytes
-    value: bytes
-    def __init__(self, name: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
-
 class Capture(_message.Message):
     __slots__ = ("capture_id", "sequence", "request_id", "tenant", "rollout", "target", "headers", "body", "live_pool", "received_unix_s")
     CAPTURE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -42,11 +34,11 @@ class Capture(_message.Message):
     tenant: str
     rollout: str
     target: str
-    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    headers: _containers.RepeatedScalarFieldContainer[bytes]
     body: bytes
     live_pool: str
     received_unix_s: float
-    def __init__(self, capture_id: _Optional[str] = ..., sequence: _Optional[int] = ..., request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., rollout: _Optional[str] = ..., target: _Optional[str] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., body: _Optional[bytes] = ..., live_pool: _Optional[str] = ..., received_unix_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, capture_id: _Optional[str] = ..., sequence: _Optional[int] = ..., request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., rollout: _Optional[str] = ..., target: _Optional[str] = ..., headers: _Optional[_Iterable[bytes]] = ..., body: _Optional[bytes] = ..., live_pool: _Optional[str] = ..., received_unix_s: _Optional[float] = ...) -> None: ...
 
 class EdgeLedger(_message.Message):
     __slots__ = ("captured", "delivered", "dropped", "held")

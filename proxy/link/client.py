@@ -1,0 +1,259 @@
+"""The edge's end of the link: captures and live records up, route tables down.
+
+Two tasks on the edge's event loop, and nothing on a request's path but :class:`~proxy.link.outbox.Outbox`:
+
+- *submit* sends one batch at a time and sends the same one again until a judge has it. There is no other
+  retry: connecting and its back-off are gRPC's own (``proxy/link/channel.py``).
+- *watch* holds the stream that route tables come down on, swaps each in and acknowledges it at once.
+
+A judge *answers* while the stream stands and the last batch went through; the listener is told of each
+change. No numpy, engine or comparator comes in with this module: edge workers import it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+import msgspec
+
+from policies.routes import RouteTable
+from proxy.edge.ports import CaptureHead, TableListener
+from proxy.edge.settings import EdgeSettings
+from proxy.ledger.edge import EdgeCounts, EdgeLedger
+from proxy.ledger.reasons import DropReason
+from proxy.link.channel import open_channel
+from proxy.link.outbox import Outbox
+from proxy.link.pb import link_pb2 as pb
+from proxy.link.pb.link_pb2_grpc import LinkStub
+from proxy.link.values import EdgeIdentity
+
+if TYPE_CHECKING:
+    from proxy.link.pb.link_pb2_grpc import LinkAsyncStub
+
+_LOG = logging.getLogger(__name__)
+
+SUBMIT_S = 5.0
+"""Deadline of one attempt to hand a batch over. The judge only queues it, so a slow answer is no answer."""
+RETRY_S = (0.05, 1.0)
+"""Pause after a failed attempt on a standing connection, doubling from the first to the second."""
+
+# The judge has read the batch and will never take it; all other failures leave its fate open.
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
+
+
+class EdgeLink:
+    """Implements :class:`proxy.edge.ports.ShadowPort` towards a real judge."""
+
+    begin: Callable[[], int]
+    offer: Callable[[int, CaptureHead, bytes], None]
+    drop: Callable[[int, DropReason], None]
+    live: Callable[[float, str, str, str, int, float, float, int, int, int, int], None]
+
+    def __init__(
+        self, settings: EdgeSettings, on_table: TableListener, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._on_table = on_table
+        self._identity = EdgeIdentity(
+            sidecar=settings.sidecar, worker=settings.worker, incarnation=settings.incarnation
+        )
+        self._ledger = EdgeLedger(
+            settings.sidecar, settings.worker, settings.incarnation, settings.ledger_file
+        )
+        self._outbox = Outbox(self._identity, settings.capture, self._ledger, clock, self._wake)
+        # The hot path goes straight to the outbox.
+        self.begin = self._outbox.begin
+        self.offer = self._outbox.offer
+        self.drop = self._outbox.drop
+        self.live = self._outbox.live
+        self._epoch = settings.initial_table.epoch
+        self._news = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._submitter: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._watching = False
+        self._submitting = True
+        self._answers = False
+        self._closing = False
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the table in use."""
+        return self._epoch
+
+    @property
+    def judge_answers(self) -> bool:
+        return self._answers
+
+    def counts(self) -> EdgeCounts:
+        """The ledger of this incarnation, now."""
+        return self._ledger.counts(held=self._outbox.held)
+
+    @property
+    def live_lost(self) -> int:
+        """Live records that found no room since the start."""
+        return self._outbox.live_lost
+
+    async def start(self) -> None:
+        """Begin to look for the judge; returns at once.
+
+        The listener is told ``judge_lost`` first: until one answers, its grace runs.
+
+        Raises:
+            LinkError: a TLS file cannot be read.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._on_table.judge_lost()
+        if self._settings.judge is None:
+            return
+        self._channel = open_channel(self._settings.judge, self._settings.link_tls)
+        stub = LinkStub(self._channel)
+        self._submitter = asyncio.create_task(self._submit_forever(stub), name="link submit")
+        self._watcher = asyncio.create_task(self._watch_forever(stub), name="link watch")
+
+    async def close(self, drain_s: float) -> None:
+        """Hand over what is queued, for at most ``drain_s`` seconds, and end the rest as ``shutdown``."""
+        self._closing = True
+        self._news.set()
+        if self._submitter is not None and self._answers:
+            await asyncio.wait({self._submitter}, timeout=drain_s)
+        for task in (self._submitter, self._watcher):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._channel is not None:
+            await self._channel.close(None)
+        self._outbox.abandon()
+        self._ledger.close()
+
+    # -- captures and records up ----------------------------------------------------------------------
+
+    def _wake(self, now: bool) -> None:
+        if now:
+            self._news.set()
+        elif self._timer is None and self._loop is not None:
+            self._timer = self._loop.call_later(self._settings.capture.flush_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._news.set()
+
+    async def _submit_forever(self, stub: LinkAsyncStub) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            batch = self._outbox.next_batch()
+            if batch is not None:
+                await self._deliver(stub, batch)
+            if self._closing:
+                if batch is None:
+                    return
+                self._news.set()
+
+    async def _deliver(self, stub: LinkAsyncStub, batch: pb.Batch) -> None:
+        """Send one batch until its fate is known."""
+        pause_s = RETRY_S[0]
+        while True:
+            try:
+                await stub.Submit(batch, timeout=SUBMIT_S, wait_for_ready=True)
+            except grpc.aio.AioRpcError as error:
+                code = error.code()
+                if code in _REFUSALS:
+                    _LOG.error("judge refused batch %d (%s): %s", batch.batch, code.name, error.details())
+                    self._outbox.refused()
+                    return
+                if self._submitting:
+                    _LOG.warning("judge does not take batch %d (%s); trying on", batch.batch, code.name)
+                self._set(submitting=False)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S[1])
+            else:
+                self._outbox.delivered()
+                self._set(submitting=True)
+                return
+
+    # -- tables down ----------------------------------------------------------------------------------
+
+    async def _watch_forever(self, stub: LinkAsyncStub) -> None:
+        pause_s = RETRY_S[0]
+        while True:
+            try:
+                if await self._watch(stub):
+                    pause_s = RETRY_S[0]
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                reason = error.code().name if isinstance(error, grpc.aio.AioRpcError) else "stream ended"
+                _LOG.info("link to the judge is down (%s)", reason)
+            self._set(watching=False)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S[1])
+
+    async def _watch(self, stub: LinkAsyncStub) -> bool:
+        """Follow one stream to its end; returns whether anything came of it."""
+        call = stub.Watch(None, wait_for_ready=True)
+        came = False
+        try:
+            hello = pb.Hello(epoch=self._epoch)
+            hello.edge.sidecar = self._identity.sidecar
+            hello.edge.worker = self._identity.worker
+            hello.edge.incarnation = self._identity.incarnation
+            await call.write(pb.WatchUp(hello=hello))
+            while True:
+                down = await call.read()
+                if not isinstance(down, pb.WatchDown):
+                    return came
+                if down.route_table and self._take(down.route_table):
+                    await call.write(pb.WatchUp(acknowledge=pb.Acknowledge(epoch=self._epoch)))
+                if not came:
+                    came = True
+                    self._set(watching=True)
+                    self._outbox.report_again()
+        finally:
+            call.cancel()
+
+    def _take(self, encoded: bytes) -> bool:
+        """Use a table if it is newer. False when it is no table: it must not be acknowledged."""
+        try:
+            table = msgspec.json.decode(encoded, type=RouteTable)
+        except msgspec.DecodeError as error:
+            _LOG.error("route table from the judge is unusable and ignored: %s", error)
+            return False
+        if table.epoch > self._epoch:
+            try:
+                self._on_table(table)
+            except Exception:
+                _LOG.exception("route table %d could not be swapped in; %d stays", table.epoch, self._epoch)
+                return False
+            self._epoch = table.epoch
+        return True
+
+    def _set(self, *, watching: bool | None = None, submitting: bool | None = None) -> None:
+        self._watching = self._watching if watching is None else watching
+        self._submitting = self._submitting if submitting is None else submitting
+        answers = self._watching and self._submitting
+        self._outbox.reachable = answers
+        if answers != self._answers:
+            self._answers = answers
+            if answers:
+                _LOG.info("the judge answers; route table %d in use", self._epoch)
+                self._on_table.judge_back()
+            else:
+                _LOG.warning("the judge no longer answers")
+                self._on_table.judge_lost()
