@@ -268,7 +268,7 @@ async def opened(
                 await asyncio.wait_for(owner.done.wait(), float(offsets_s[-1]) * 2 + 30)
             except TimeoutError:
                 raise BenchError(
-                    f"{name}: {owner.completed} of {warm + count} requests at {rate_per_s:.0f}/s were answered"
+                    f"{name}: {owner.completed} of {warm + count} requests at {rate_per_s:.0f}/s answered"
                 ) from None
             cpu_after, end = cpu_s(pids), time.monotonic()
     finally:
