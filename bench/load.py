@@ -36,6 +36,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Requests answered as they should be; in a stream window, events received."""
     cpu_s: float
     """User plus system seconds of the watched processes."""
+    total: int = 0
+    """Requests answered in all, before and after the measured stretch too."""
     latencies_s: list[float] = []
     late_s: list[float] = []
     """Open load: how late the generator itself was, by request. Contained in the latencies."""
@@ -149,12 +151,24 @@ def _quiet() -> Iterator[None]:
 
 
 class _Closed(_Owner):
-    stopping = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopping = False
+        self.idle = 0
+        self.done = asyncio.Event()
 
     def answered(self, client: _Client) -> None:
         self.completed += 1
         if not self.stopping:
             client.send()
+            return
+        self.idle += 1
+        if self.idle == len(self.clients):
+            self.done.set()
+
+    def failed(self, client: _Client, what: str) -> None:
+        super().failed(client, what)
+        self.done.set()
 
 
 async def closed(
@@ -171,11 +185,13 @@ async def closed(
         await asyncio.sleep(seconds)
         done, spent, end = owner.completed - before, cpu_s(pids) - cpu_before, time.monotonic()
         owner.stopping = True
+        with contextlib.suppress(TimeoutError):  # told below, by what is missing
+            await asyncio.wait_for(owner.done.wait(), 10)
     owner.close()
     owner.check(name)
-    if done == 0:
-        raise BenchError(f"{name}: no request was answered in {seconds} s")
-    return Window(seconds=end - start, completed=done, cpu_s=spent)
+    if done == 0 or not owner.done.is_set():
+        raise BenchError(f"{name}: {done} requests answered in {seconds} s, and the last ones never")
+    return Window(seconds=end - start, completed=done, cpu_s=spent, total=owner.completed)
 
 
 class _Open(_Owner):
@@ -279,6 +295,7 @@ async def opened(
         seconds=end - start,
         completed=owner.completed - completed_before,
         cpu_s=cpu_after - cpu_before,
+        total=owner.completed,
         latencies_s=owner.latencies_s,
         late_s=owner.late_s,
     )

@@ -27,13 +27,29 @@ from pathlib import Path
 import msgspec
 import orjson
 
-from bench.machine import BenchError, Cores, pinned
+from bench.machine import BenchError, Cores, children, pinned
 from bench.payloads import API_KEY_SHA256, TENANT
+from bench.receiver import Counts
 from policies.routes import MirrorRule, Pool, PoolName, RolloutName, RouteTable, TenantName
 from proxy.edge.settings import EdgeSettings, Identity, Limits
 
 _VENV = Path(__file__).resolve().parent.parent / ".venv-bench"
 _READY_S = 30.0
+
+
+class Receiver:
+    """:mod:`bench.receiver`: takes what one edge ships to its judge."""
+
+    def __init__(self, child: subprocess.Popen[bytes], log: Path) -> None:
+        self._child = child
+        self._log = log
+
+    def counts(self) -> Counts:
+        """What has arrived so far."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(b"counts\n")
+        self._child.stdin.flush()
+        return msgspec.convert(_told(self._child, self._log), Counts)
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +58,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     port: int
     pids: tuple[int, ...]
+    receiver: Receiver | None = None
+    """An edge's stand-in for a judge."""
 
 
 class Stub(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,9 +257,7 @@ def envoy(cores: Cores, upstream_port: int, *, mirror_port: int | None = None) -
 
 
 def _only_server(pid: int) -> tuple[int, ...]:
-    """The launcher replaces itself by Envoy or starts it; either way its tree is the server."""
-    from bench.machine import children
-
+    """The launcher replaces itself by the server or starts it; either way its tree is the server."""
     return (pid, *children(pid))
 
 
@@ -297,17 +313,23 @@ def edge(
     cores: Cores,
     table: RouteTable,
     *,
-    judge: str | None,
     name: str = "edge",
     worker: int = 0,
-    listener: socket.socket | None = None,
-    core: int | None = None,
+    judge: str | None = None,
 ) -> Iterator[Peer]:
-    """One edge worker, started as the supervisor starts it."""
+    """One edge worker, started as the supervisor starts it.
+
+    Args:
+        judge: where its judge listens; None starts a :class:`Receiver` for it, on the load's core.
+    """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forkgate-bench-")))
         log = directory / "edge.log"
-        own = listener or stack.enter_context(listening_socket())
+        receiver = None
+        if judge is None:
+            judge = f"unix:{directory}/link.sock"
+            receiver = stack.enter_context(_receiver(cores, judge, table, directory / "receiver.log"))
+        own = stack.enter_context(listening_socket())
         ready_read, ready_write = os.pipe()
         stack.callback(os.close, ready_read)
         settings = EdgeSettings(
@@ -326,7 +348,7 @@ def edge(
             child = stack.enter_context(
                 _process(
                     [sys.executable, "-m", "proxy.edge"],
-                    cores.proxy if core is None else core,
+                    cores.proxy,
                     log,
                     stdin=msgspec.json.encode(settings),
                     pass_fds=(own.fileno(), ready_write),
@@ -336,4 +358,14 @@ def edge(
             os.close(ready_write)
         if os.read(ready_read, 16) != b"ready\n":
             raise BenchError(f"the edge ended before it was ready:\n{_tail(log)}")
-        yield Peer(name=name, port=own.getsockname()[1], pids=(child.pid,))
+        yield Peer(name=name, port=own.getsockname()[1], pids=(child.pid,), receiver=receiver)
+
+
+@contextlib.contextmanager
+def _receiver(cores: Cores, bind: str, table: RouteTable, log: Path) -> Iterator[Receiver]:
+    with _process([sys.executable, "-m", "bench.receiver", "--bind", bind], cores.load, log) as child:
+        assert child.stdin is not None
+        child.stdin.write(msgspec.json.encode(table) + b"\n")
+        child.stdin.flush()
+        _told(child, log)
+        yield Receiver(child, log)

@@ -28,7 +28,7 @@ async def run(run: Run) -> list[Figure]:
         table = peers.route_table(stub.port, percent=0)
         up = [
             stack.enter_context(peers.envoy(run.cores, stub.port)),
-            stack.enter_context(peers.edge(run.cores, table, judge=None)),
+            stack.enter_context(peers.edge(run.cores, table)),
         ]
         windows: dict[str, list[load.Window]] = {peer.name: [] for peer in up}
         for number in range(rounds):

@@ -11,7 +11,9 @@ not the proxy; ``detail.fixed_rate`` has that figure too.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import math
 import statistics
 
 from bench import load, peers
@@ -51,6 +53,7 @@ async def run(run: Run) -> list[Figure]:
         up = {peer.name: peer for peer in _start(run, stack, stub, needed)}
         closed: dict[str, list[load.Window]] = {name: [] for name in up}
         fixed: dict[str, list[load.Window]] = {name: [] for name in up}
+        shipped: dict[str, dict[str, int]] = {}
         for number in range(rounds):
             order = list(up) if number % 2 == 0 else list(reversed(up))
             for name in order:
@@ -76,10 +79,34 @@ async def run(run: Run) -> list[Figure]:
                 f"cpu round {number + 1}/{rounds}: "
                 + ", ".join(f"{name} {windows[-1].cpu_us_each:.0f} µs" for name, windows in closed.items())
             )
+        await asyncio.sleep(1.0)  # ten times the longest that an edge holds a batch back
+        for peer in up.values():
+            sent = sum(window.total for window in closed[peer.name] + fixed[peer.name])
+            shipped[peer.name] = _shipped(peer, sent)
         counts = stub.counts()
     if any(port["mangled"] for port in counts) or (counts[0]["rewritten"] and "vllm-router" not in up):
         raise BenchError(f"a proxy changed requests on their way: {counts}")
-    return [_figure(key, closed, fixed) for key in keys]
+    return [_figure(key, closed, fixed, shipped) for key in keys]
+
+
+_EDGES = {"edge": 0.0, "edge, 10 % sampled": 10.0, "edge, 100 % sampled": 100.0}
+"""Name to percent sampled."""
+
+
+def _shipped(peer: Peer, sent: int) -> dict[str, int]:
+    """What its judge got from an edge. Raises BenchError when that is not what the edge should have sent."""
+    if peer.receiver is None:
+        return {}
+    counts = peer.receiver.counts()
+    if counts.live != sent:
+        raise BenchError(f"{peer.name}: {sent} requests left {counts.live} live records")
+    expected = sent * _EDGES[peer.name] / 100
+    slack = 5 * math.sqrt(expected * (1 - _EDGES[peer.name] / 100)) + _DROPPED_AT_MOST * expected
+    if abs(counts.captures - expected) > slack:
+        raise BenchError(
+            f"{peer.name}: of {sent} requests {counts.captures} captures arrived, not {expected:.0f}"
+        )
+    return {"requests": sent, "live_records": counts.live, "captures": counts.captures}
 
 
 def _start(run: Run, stack: contextlib.ExitStack, stub: peers.Stub, needed: set[str]) -> list[Peer]:
@@ -90,18 +117,19 @@ def _start(run: Run, stack: contextlib.ExitStack, stub: peers.Stub, needed: set[
         started.append(stack.enter_context(peers.envoy(run.cores, stub.port, mirror_port=stub.shadow_port)))
     if "vllm-router" in needed:
         started.append(stack.enter_context(peers.vllm_router(run.cores, stub.port)))
-    for worker, (name, percent) in enumerate(
-        (("edge", 0.0), ("edge, 10 % sampled", 10.0), ("edge, 100 % sampled", 100.0))
-    ):
+    for worker, (name, percent) in enumerate(_EDGES.items()):
         if name in needed:
             table = peers.route_table(stub.port, percent=percent)
-            started.append(
-                stack.enter_context(peers.edge(run.cores, table, judge=None, name=name, worker=worker))
-            )
+            started.append(stack.enter_context(peers.edge(run.cores, table, name=name, worker=worker)))
     return started
 
 
-def _figure(key: str, closed: dict[str, list[load.Window]], fixed: dict[str, list[load.Window]]) -> Figure:
+def _figure(
+    key: str,
+    closed: dict[str, list[load.Window]],
+    fixed: dict[str, list[load.Window]],
+    shipped: dict[str, dict[str, int]],
+) -> Figure:
     ours, theirs = _VERSUS[key]
 
     def each(windows: list[load.Window]) -> list[float]:
@@ -118,6 +146,7 @@ def _figure(key: str, closed: dict[str, list[load.Window]], fixed: dict[str, lis
             name: statistics.median(window.proxy_busy for window in closed[name]) for name in (ours, theirs)
         },
         "rounds": {name: each(closed[name]) for name in (ours, theirs)},
+        "shipped": shipped.get(ours, {}),
         "fixed_rate": {
             "requests_per_s": _FIXED_RATE_PER_S,
             "ratio": at_rate.value,

@@ -28,7 +28,7 @@ async def run(run: Run) -> list[Figure]:
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(peers.stub(run.cores))
         theirs = stack.enter_context(peers.envoy(run.cores, stub.port))
-        ours = stack.enter_context(peers.edge(run.cores, peers.route_table(stub.port, percent=0), judge=None))
+        ours = stack.enter_context(peers.edge(run.cores, peers.route_table(stub.port, percent=0)))
         blocks = await paired_blocks(run, ours, theirs)
     return [
         figure(key, share, blocks, ours.name, theirs.name)

@@ -27,7 +27,7 @@ async def run(run: Run) -> list[Figure]:
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(peers.stub(run.cores))
         theirs = stack.enter_context(peers.envoy(run.cores, stub.port))
-        ours = stack.enter_context(peers.edge(run.cores, peers.route_table(stub.port, percent=0), judge=None))
+        ours = stack.enter_context(peers.edge(run.cores, peers.route_table(stub.port, percent=0)))
         found = {peer.name: await _per_stream(peer, count) for peer in (ours, theirs)}
     run.say("memory: " + ", ".join(f"{name} {kib:.1f} KiB a stream" for name, kib in found.items()))
     return [Figure(key=KEYS[0], value=found[ours.name], detail={"streams": count, "kib_per_stream": found})]

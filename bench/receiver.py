@@ -1,0 +1,83 @@
+"""A judge that only takes: the real link server, whose sink counts what arrives and throws it away.
+
+``python -m bench.receiver --bind unix:PATH`` reads a route table as one JSON line from standard input, prints
+``{"ready": true}``, and answers each further line with its counts, until standard input closes. It stands in
+for the judge where the cost of an edge is measured: what edges ship is really shipped, over the real wire.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import uvloop
+
+from comparator.records import LiveRecord
+from policies.routes import RouteTable
+from proxy.ledger import EdgeCounts
+from proxy.link.server import LinkServer
+from proxy.link.values import Capture, EdgeIdentity
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """What has arrived so far."""
+
+    captures: int = 0
+    capture_bytes: int = 0
+    live: int = 0
+
+
+class _Sink:
+    """``proxy.link.ports.LinkSink``."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def capture(self, edge: EdgeIdentity, capture: Capture) -> None:
+        self._counts.captures += 1
+        self._counts.capture_bytes += len(capture.body)
+
+    def live(self, records: Sequence[LiveRecord]) -> None:
+        self._counts.live += len(records)
+
+    def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
+        raise RuntimeError(f"{edge} knows epoch {epoch}, which this bench never published")
+
+    def edge_gone(self, edge: EdgeIdentity, final: EdgeCounts) -> None:
+        pass
+
+
+async def _serve(bind: str) -> None:
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer)
+    table = msgspec.json.decode(await lines.readline(), type=RouteTable)
+    counts = Counts()
+    server = LinkServer(bind, None, _Sink(counts), table)
+    await server.start()
+    _tell(b'{"ready": true}')
+    gc.collect()
+    gc.freeze()
+    while await lines.readline():
+        _tell(msgspec.json.encode(counts))
+    await server.stop()
+
+
+def _tell(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    """Command line of the receiver."""
+    parser = argparse.ArgumentParser(prog="python -m bench.receiver", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--bind", required=True, help="unix:PATH, or HOST:PORT")
+    uvloop.run(_serve(parser.parse_args().bind))
+
+
+if __name__ == "__main__":
+    main()
