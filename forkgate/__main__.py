@@ -1,0 +1,5 @@
+"""``python -m forkgate`` is ``forkgate``."""
+
+from forkgate.cli import main
+
+main()

@@ -1,0 +1,62 @@
+"""The tree of commands. Each lives in a module of its own, imported with nothing heavy."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from forkgate.cli import config as config_commands
+from forkgate.cli import evidence, processes, rollout, status
+from forkgate.cli.exits import Exit
+from forkgate.cli.output import data
+
+app = typer.Typer(
+    name="forkgate",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Gate a release on where two environments' token streams first fork.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        data(f"forkgate {version('forkgate')}")
+        raise typer.Exit(Exit.PASS)
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Exit status: 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 could not measure."""
+
+
+app.command("serve")(processes.serve)
+app.command("edge")(processes.edge)
+app.command("judge")(processes.judge)
+app.command("check-config")(config_commands.check_config)
+app.command("status")(status.status)
+app.command("demo", context_settings=processes.PASS_THROUGH, add_help_option=False)(processes.demo)
+app.command("engine", context_settings=processes.PASS_THROUGH, add_help_option=False)(processes.engine)
+app.add_typer(config_commands.app, name="config")
+app.add_typer(rollout.app, name="rollout")
+app.add_typer(evidence.app, name="evidence")
+
+
+def run() -> None:
+    """Parse ``sys.argv`` and exit."""
+    try:
+        app()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (``forkgate evidence export | head``).
+        sys.stderr.close()
+        sys.exit(Exit.PASS)

@@ -1,0 +1,106 @@
+"""``forkgate evidence list|show|export|replay``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from forkgate.cli.exits import Exit
+from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door
+from forkgate.cli.output import data, data_json, leave, say
+
+app = typer.Typer(no_args_is_help=True, help="What was compared: list, show, export, run again.")
+
+CaptureId = Annotated[str, typer.Argument(help="The capture's ID, as `evidence list` prints it.")]
+Rollout = Annotated[str | None, typer.Option("--rollout", help="Only this rollout's.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
+ForkedOnly = Annotated[bool, typer.Option("--forked", help="Only pairs that forked.")]
+
+REPLAY_EXIT = {"stands": Exit.PASS, "moved": Exit.FAIL, "vanished": Exit.FAIL, "appeared": Exit.FAIL}
+
+
+@app.command("list")
+def list_(
+    rollout: Rollout = None,
+    tenant: Tenant = None,
+    forked: ForkedOnly = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="At most this many, newest first.")
+    ] = 50,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """List pairs, newest first, one a line."""
+    query = {"rollout": rollout, "tenant": tenant, "forked": "true" if forked else None, "limit": limit}
+    pairs = door(config, state_dir).get("/v1/evidence", **query)["pairs"]
+    if as_json:
+        data_json(pairs)
+        return
+    for one in pairs:
+        data(one["summary"])
+    if not pairs:
+        say("no pairs match")
+
+
+@app.command("show")
+def show(
+    capture_id: CaptureId,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Show one pair: both continuations around the fork, and what differs between the two sides."""
+    from forkgate.cli.door import segment
+
+    answer = door(config, state_dir).get(f"/v1/evidence/{segment(capture_id)}")
+    if as_json:
+        data_json(answer)
+    else:
+        data(answer["text"])
+
+
+@app.command("export")
+def export(
+    rollout: Rollout = None,
+    tenant: Tenant = None,
+    forked: ForkedOnly = False,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+) -> None:
+    """Write every matching pair to standard output, one JSON object a line, oldest first."""
+    query = {"rollout": rollout, "tenant": tenant, "forked": "true" if forked else None}
+    count = 0
+    for line in door(config, state_dir).lines("/v1/evidence/export", **query):
+        sys.stdout.buffer.write(line)
+        count += 1
+        if count % 1_000 == 0:
+            say(f"{count} pairs")
+    sys.stdout.buffer.flush()
+    say(f"{count} pairs exported")
+
+
+@app.command("replay")
+def replay(
+    capture_id: CaptureId,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Run a pair's arms again, with the same token IDs, parameters and seed, and say whether the fork stands.
+
+    Exit status: 0 the same as before; 1 the fork moved, vanished or appeared; 4 an engine failed.
+    """
+    from forkgate.cli.door import REPLAY_TIMEOUT_S, segment
+
+    say("running both arms again ...")
+    answer = door(config, state_dir).post(
+        f"/v1/evidence/{segment(capture_id)}/replay", timeout_s=REPLAY_TIMEOUT_S
+    )
+    if as_json:
+        data_json(answer)
+    else:
+        data(answer["text"])
+    leave(REPLAY_EXIT[answer["verdict"]])

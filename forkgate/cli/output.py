@@ -1,0 +1,45 @@
+"""Where words go: data to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+from forkgate.cli.exits import Exit
+
+
+def data(text: str) -> None:
+    """What was asked for, as text."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def data_json(value: Any) -> None:
+    """What was asked for, as one line of JSON."""
+    import orjson
+
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """A word to the person in front of the screen."""
+    sys.stderr.write(text if text.endswith("\n") else text + "\n")
+
+
+def console() -> Console:
+    """Rich on standard output; honours ``NO_COLOR`` and pipes by itself."""
+    from rich.console import Console
+
+    return Console(soft_wrap=True, highlight=False)
+
+
+def leave(status: Exit, text: str = "") -> NoReturn:
+    """End the command."""
+    import typer
+
+    if text:
+        say(text)
+    raise typer.Exit(status)

@@ -1,0 +1,83 @@
+"""``forkgate rollout list|show|lift``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from forkgate.cli.exits import Exit
+from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door
+from forkgate.cli.output import data, data_json, leave, say
+from forkgate.cli.status import rollout_lines
+
+app = typer.Typer(no_args_is_help=True, help="Rollouts: where they stand, and lifting a rollback.")
+
+Name = Annotated[str, typer.Argument(help="The rollout's name.")]
+
+
+@app.command("list")
+def list_(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json: Json = False) -> None:
+    """List every rollout, one a line."""
+    rollouts = door(config, state_dir).get("/v1/rollouts")["rollouts"]
+    if as_json:
+        data_json(rollouts)
+        return
+    for one in rollouts:
+        data(f"{one['name']}  {one['state']}  {one['baseline']} → {one['candidate']}  forks {one['forks']}")
+    if not rollouts:
+        say("no rollouts are configured")
+
+
+@app.command("show")
+def show(
+    name: Name,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+    exit_code: Annotated[
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit 1 when rolled back, 3 while inconclusive, 4 on a gate's error."
+        ),
+    ] = False,
+) -> None:
+    """Show one rollout: state, policy, and each gate's verdict with value, limit and n."""
+    from forkgate.cli.door import segment
+
+    one = door(config, state_dir).get(f"/v1/rollouts/{segment(name)}")
+    if as_json:
+        data_json(one)
+    else:
+        data("\n".join(rollout_lines(one)))
+    if exit_code:
+        leave(_standing(one))
+
+
+@app.command("lift")
+def lift(
+    name: Name,
+    reason: Annotated[str, typer.Option("--reason", help="Why it is safe to go on; kept with the latch.")],
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Lift a rollback: the rollout starts again in shadow, its canary tenants included."""
+    from forkgate.cli.door import segment
+
+    if not reason.strip():
+        leave(Exit.USAGE, "--reason: is empty, say why it is safe to go on")
+    answer = door(config, state_dir).post(f"/v1/rollouts/{segment(name)}/lift", {"reason": reason})
+    if as_json:
+        data_json(answer)
+    else:
+        data(f"{name}: lifted, {answer['rollout']['state']} at epoch {answer['epoch']}")
+
+
+def _standing(rollout: dict[str, Any]) -> Exit:
+    answers = {verdict["answer"] for verdict in rollout["verdicts"]}
+    if rollout["latched"] is not None or "fail" in answers:
+        return Exit.FAIL
+    if "error" in answers:
+        return Exit.UNMEASURED
+    return Exit.PASS if answers == {"pass"} else Exit.INCONCLUSIVE

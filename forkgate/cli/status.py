@@ -1,0 +1,106 @@
+"""``forkgate status``: the sidecar at a glance, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forkgate.cli.exits import Exit
+from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door
+from forkgate.cli.output import data, data_json, leave
+
+
+def status(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json: Json = False) -> None:
+    """Show edges, route table, engines and what they lack, the ledger, and every rollout.
+
+    Exit status: 0; 1 when the ledger does not balance; 4 when no judge answers.
+    """
+    answer = door(config, state_dir).get("/v1/status")
+    if as_json:
+        data_json(answer)
+    else:
+        data("\n".join(describe(answer)))
+    if not answer["ledger"]["balanced"]:
+        leave(Exit.FAIL)
+
+
+def describe(answer: dict[str, Any]) -> list[str]:
+    """The whole status as lines of text."""
+    lines = [
+        f"forkgate {answer['version']}  sidecar {answer['sidecar']}  up {_span(answer['judge']['uptime_s'])}",
+        f"listening on {', '.join(answer['listen']) or 'unknown (edges run elsewhere)'}",
+        f"routes  epoch {answer['epoch']}, home {answer['home']}"
+        + "".join(f", {tenant} → {pool}" for tenant, pool in sorted(answer["routes"].items())),
+    ]
+    lines += _edges(answer)
+    for pool in answer["pools"]:
+        lines += _pool(pool)
+    lines += ["", *ledger_lines(answer["ledger"])]
+    for rollout in answer["rollouts"]:
+        lines += ["", *rollout_lines(rollout)]
+    for trouble in answer["troubles"]:
+        lines += ["", f"trouble: {trouble}"]
+    return lines
+
+
+def _edges(answer: dict[str, Any]) -> list[str]:
+    edges = answer["edges"]
+    lines = [f"edges   {len(edges)} connected"]
+    for edge in edges:
+        behind = "" if edge["epoch"] >= answer["epoch"] else f"  BEHIND, epoch {edge['epoch']}"
+        lines.append(f"  {edge['sidecar']}/{edge['worker']}  {edge['incarnation']}{behind}")
+    return lines
+
+
+def _pool(pool: dict[str, Any]) -> list[str]:
+    lines = ["", f"pool {pool['name']}" + ("  (home)" if pool["home"] else "")]
+    for endpoint in pool["endpoints"]:
+        if endpoint["error"] is not None:
+            lines.append(f"  {endpoint['url']}  {endpoint['engine']}: {endpoint['error']}")
+            continue
+        version = f" {endpoint['version']}" if endpoint["version"] else ""
+        model = f", model {endpoint['model']}" if endpoint["model"] else ""
+        depth = f"top-{endpoint['max_logprobs']} logprobs"
+        lines.append(f"  {endpoint['url']}  {endpoint['engine']}{version}{model}, {depth}")
+        lines.append(f"    honours: {', '.join(endpoint['has']) or 'nothing that was asked for'}")
+        lines += [f"    lacks {name}: {why}" for name, why in sorted(endpoint["missing"].items())]
+    return lines
+
+
+def ledger_lines(ledger: dict[str, Any]) -> list[str]:
+    """captured = compared + dropped + in flight, with the reasons."""
+    dropped = sum(ledger["dropped"].values())
+    verdict = "balances" if ledger["balanced"] else "DOES NOT BALANCE"
+    total = f"compared {ledger['compared']} + dropped {dropped} + in flight {ledger['in_flight']}"
+    lines = [f"ledger  captured {ledger['captured']} = {total}: {verdict}"]
+    lines += [f"  dropped {reason}: {count}" for reason, count in sorted(ledger["dropped"].items()) if count]
+    if ledger["live_records_lost"]:
+        lines.append(f"  live records lost: {ledger['live_records_lost']}")
+    return lines
+
+
+def rollout_lines(rollout: dict[str, Any]) -> list[str]:
+    """One rollout: where it stands, why, and what each gate says."""
+    lines = [
+        f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['state']}",
+        f"  policy {rollout['policy']['name']} {rollout['policy']['digest']}",
+        f"  canary tenants: {', '.join(rollout['canary_tenants']) or 'none'}",
+        f"  pairs {rollout['pairs']}, forks {rollout['forks']}, set aside {rollout['set_aside']}",
+    ]
+    latched = rollout["latched"]
+    if latched is not None:
+        lines.append(f"  ROLLED BACK at epoch {latched['epoch']}: {latched['reason']}")
+        if latched["deciding_id"]:
+            lines.append(f"  why: forkgate evidence show {latched['deciding_id']}")
+        lines.append(f"  lift it with: forkgate rollout lift {rollout['name']} --reason '...'")
+    for verdict in rollout["verdicts"]:
+        lines.append(f"  gate {verdict['gate']}: {verdict['answer']}, n={verdict['n']}: {verdict['reason']}")
+    return lines
+
+
+def _span(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

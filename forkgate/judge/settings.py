@@ -1,0 +1,21 @@
+"""All that a judge process is told at its start, as JSON on its standard input."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forkgate.config.model import Config
+
+
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One judge life. A restart within the same ``serve`` is told the same configuration and policies."""
+
+    config: Config
+    policies: dict[str, str]
+    """Rollout → what ``policies.policy.load_policy`` takes, read once when the sidecar started."""
+    incarnation: str
+    """UUIDv7 of this process life."""
+    least_epoch: int
+    """Epoch of the table that the supervisor's edges use now; the judge's first table is above it."""
+    ready_fd: int | None = None
+    """A pipe; the judge writes ``ready\\n`` once edges can reach it."""

@@ -1,0 +1,11 @@
+"""The sidecar's parent process: sockets, children, the last route table.
+
+``listener`` binds what clients connect to, ``child`` starts a process on a ``leash`` and waits for its word,
+``backoff`` spaces restarts, ``plan`` turns the configuration into settings and first tables, ``watch``
+follows the judge's tables and tells it of dead workers, ``supervisor`` does all of it in the right order.
+"""
+
+from forkgate.supervisor.listener import ListenError
+from forkgate.supervisor.supervisor import Parts, Supervisor
+
+__all__ = ["ListenError", "Parts", "Supervisor"]

@@ -1,0 +1,54 @@
+"""The sockets that clients connect to. The supervisor binds them and keeps them; workers only accept.
+
+All workers share one queue, so a worker that dies takes nothing with it but the connections it held: whoever
+waits in the backlog is accepted by the next one.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+
+class ListenError(Exception):
+    """An address that cannot be listened on: what, where, what to do."""
+
+
+def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Listen on every address of ``host``. With port 0 all share the one that the system picks.
+
+    Raises:
+        ListenError: the name is unknown, the port is taken or forbidden.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise ListenError(f"listen.host: {host!r} has no address: {error.strerror}") from error
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            at = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+            sockets.append(at)
+            at.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                at.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            chosen = sockets[0].getsockname()[1] if port == 0 and len(sockets) > 1 else port
+            at.bind((address[0], chosen, *address[2:]))
+            at.listen(backlog)
+            at.setblocking(False)
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        raise ListenError(_explain(error, host, port)) from error
+    return sockets
+
+
+def _explain(error: OSError, host: str, port: int) -> str:
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"listen.port: {where} is taken by another process, stop that one or choose another port"
+    if error.errno == errno.EACCES:
+        return f"listen.port: this user may not listen on {where}, choose a port of 1024 or above"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"listen.host: {host!r} is no address of this machine"
+    return f"listen: {where}: {error.strerror}"

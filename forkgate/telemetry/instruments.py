@@ -1,0 +1,224 @@
+"""Every metric, in one place, with its unit and attributes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from opentelemetry.sdk.resources import Resource
+
+from comparator.records import LiveRecord
+from policies.verdict import Verdict
+
+OTHER_TENANT = "other"
+"""Tenants that the configuration does not name share this label: a client's header makes no new series."""
+
+_LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_FLIP_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read at the moment of a scrape."""
+
+    edges: int
+    epoch: int
+    captured: int
+    compared: int
+    dropped: Mapping[str, int]
+    in_flight: int
+    rolled_back: Mapping[str, bool]
+    """Rollout → latched."""
+    evidence_bytes: int
+
+
+class Instruments:
+    """The judge's instruments. Each method records one kind of event."""
+
+    def __init__(
+        self,
+        readers: Sequence[MetricReader],
+        resource: Mapping[str, str],
+        tenants: Iterable[str],
+        observe: Callable[[], Observed],
+    ) -> None:
+        self._tenants = frozenset(tenants)
+        self._observe = observe
+        self._provider = MeterProvider(
+            metric_readers=readers,
+            resource=Resource.create(dict(resource)),
+            views=[_buckets("forkgate.live.*", _LATENCY_S), _buckets("forkgate.flip.*", _FLIP_S)],
+            shutdown_on_exit=False,
+        )
+        meter = self._provider.get_meter("forkgate")
+        self._live = meter.create_counter(
+            "forkgate.live.requests", "{request}", "Live requests by tenant, pool and class of status."
+        )
+        self._aborted = meter.create_counter(
+            "forkgate.live.aborted",
+            "{request}",
+            "Live requests that did not end well, by who broke them off.",
+        )
+        self._retried = meter.create_counter(
+            "forkgate.live.retried",
+            "{request}",
+            "Canary requests that home answered after the candidate failed.",
+        )
+        self._ttfb = meter.create_histogram(
+            "forkgate.live.time_to_first_byte", "s", "Request received to first response byte, by pool."
+        )
+        self._pairs = meter.create_counter(
+            "forkgate.shadow.pairs", "{pair}", "Finished comparisons by rollout and why they were set aside."
+        )
+        self._forks = meter.create_counter("forkgate.shadow.forks", "{fork}", "Forks seen, by rollout.")
+        self._verdicts = meter.create_counter(
+            "forkgate.gate.verdicts", "{verdict}", "Changes of a gate's answer, by rollout, gate and answer."
+        )
+        self._flip = meter.create_histogram(
+            "forkgate.flip.duration",
+            "s",
+            "Deciding token to the last edge's acknowledgement of a rollback, waiting for the disk left out.",
+        )
+        self._fsync = meter.create_histogram(
+            "forkgate.flip.fsync.duration", "s", "Waiting for the rollback latch to be on disk."
+        )
+        self._unacknowledged = meter.create_counter(
+            "forkgate.flip.unacknowledged", "{edge}", "Edges that did not acknowledge a rollback in time."
+        )
+        for name, unit, text, read in self._gauges():
+            meter.create_observable_gauge(name, [_callback(read)], unit, text)
+        for name, unit, text, read in self._counters():
+            meter.create_observable_counter(name, [_callback(read)], unit, text)
+
+    def live(self, records: Sequence[LiveRecord]) -> None:
+        """Live requests that ended."""
+        requests: Counter[tuple[str, str, str]] = Counter()
+        for record in records:
+            tenant = record.tenant if record.tenant in self._tenants else OTHER_TENANT
+            requests[tenant, record.pool, _status_class(record.status)] += 1
+            if not math.isnan(record.first_byte_s):
+                self._ttfb.record(record.first_byte_s, {"forkgate.pool": record.pool})
+            if record.aborted_by:
+                self._aborted.add(1, {"forkgate.pool": record.pool, "forkgate.aborted_by": record.aborted_by})
+            if record.retried:
+                self._retried.add(1, {"forkgate.tenant": tenant})
+        for (tenant, pool, status), count in requests.items():
+            self._live.add(
+                count,
+                {"forkgate.tenant": tenant, "forkgate.pool": pool, "http.response.status_class": status},
+            )
+
+    def pair(self, rollout: str, set_aside: str | None) -> None:
+        self._pairs.add(1, {"forkgate.rollout": rollout, "forkgate.set_aside": set_aside or ""})
+
+    def fork(self, rollout: str) -> None:
+        self._forks.add(1, {"forkgate.rollout": rollout})
+
+    def verdict(self, rollout: str, verdict: Verdict) -> None:
+        """A gate's answer changed."""
+        self._verdicts.add(
+            1,
+            {
+                "forkgate.rollout": rollout,
+                "forkgate.gate": verdict.gate,
+                "forkgate.answer": verdict.answer.value,
+            },
+        )
+
+    def flip(self, rollout: str, seconds: float, fsync_s: float, unacknowledged: int) -> None:
+        """A rollback went out. ``seconds`` leave ``fsync_s`` out."""
+        attributes = {"forkgate.rollout": rollout}
+        self._flip.record(seconds, attributes)
+        self._fsync.record(fsync_s, attributes)
+        if unacknowledged:
+            self._unacknowledged.add(unacknowledged, attributes)
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+    def _gauges(self) -> list[_Read]:
+        return [
+            (
+                "forkgate.edges.connected",
+                "{edge}",
+                "Edge workers on the link.",
+                lambda: [Observation(self._observe().edges)],
+            ),
+            (
+                "forkgate.routes.epoch",
+                "{epoch}",
+                "Epoch of the published route table.",
+                lambda: [Observation(self._observe().epoch)],
+            ),
+            (
+                "forkgate.shadow.in_flight",
+                "{capture}",
+                "Captures neither compared nor dropped yet.",
+                lambda: [Observation(self._observe().in_flight)],
+            ),
+            (
+                "forkgate.rollout.rolled_back",
+                "1",
+                "1 while a rollback is latched.",
+                lambda: [
+                    Observation(int(latched), {"forkgate.rollout": name})
+                    for name, latched in self._observe().rolled_back.items()
+                ],
+            ),
+            (
+                "forkgate.evidence.size",
+                "By",
+                "Evidence on disk.",
+                lambda: [Observation(self._observe().evidence_bytes)],
+            ),
+        ]
+
+    def _counters(self) -> list[_Read]:
+        return [
+            (
+                "forkgate.shadow.captures",
+                "{capture}",
+                "Requests drawn for a copy.",
+                lambda: [Observation(self._observe().captured)],
+            ),
+            (
+                "forkgate.shadow.compared",
+                "{capture}",
+                "Captures that became a pair.",
+                lambda: [Observation(self._observe().compared)],
+            ),
+            (
+                "forkgate.shadow.drops",
+                "{capture}",
+                "Captures that became no pair, by reason.",
+                lambda: [
+                    Observation(count, {"forkgate.reason": reason})
+                    for reason, count in self._observe().dropped.items()
+                ],
+            ),
+        ]
+
+
+_Read = tuple[str, str, str, Callable[[], list[Observation]]]
+
+
+def _callback(read: Callable[[], list[Observation]]) -> Callable[[CallbackOptions], list[Observation]]:
+    return lambda _options: read()
+
+
+def _buckets(name: str, edges: Sequence[float]) -> View:
+    from opentelemetry.sdk.metrics import Histogram
+
+    return View(
+        instrument_type=Histogram, instrument_name=name, aggregation=ExplicitBucketHistogramAggregation(edges)
+    )
+
+
+def _status_class(status: int) -> str:
+    """``2xx``; ``none`` when the client left before there was a status."""
+    return f"{status // 100}xx" if status else "none"

@@ -1,0 +1,89 @@
+"""Which table edges start from, and what a worker is told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forkgate.config import Config, loads
+from forkgate.state.latch import Latch, Latched
+from forkgate.supervisor.plan import edge_settings, first_table, full_table
+from policies.routes import RouteTable
+
+TEXT = """
+state_dir: /tmp/forkgate-plan
+pools:
+  - {name: old, endpoints: ["http://127.0.0.1:9001/"]}
+  - {name: new, endpoints: ["http://127.0.0.1:9002"]}
+home: old
+identity: {tenant_header: X-Tenant, trusted_peers: ["127.0.0.0/8"]}
+tenants:
+  - {name: acme, api_key_sha256: ["%s"]}
+  - {name: globex}
+rollouts:
+  - {name: r, baseline: old, candidate: new, policy: audit, global_seed: s, canary: {tenants: [acme]}}
+""" % ("ab" * 32)
+
+
+def config() -> Config:
+    return loads(TEXT)
+
+
+def latched(epoch: int = 0) -> Latch:
+    return Latch().with_latched(Latched(rollout="r", reason="forked", epoch=epoch, at_unix_s=0.0))
+
+
+def published(epoch: int = 5) -> RouteTable:
+    return full_table(config(), frozenset(), epoch, "judge")
+
+
+def test_first_start_sends_everybody_home() -> None:
+    table = first_table(config(), None, Latch())
+    assert (table.epoch, table.routes, table.mirrors) == (1, {}, ())
+
+
+def test_restart_keeps_the_last_table_as_it_was() -> None:
+    assert first_table(config(), published(), Latch()) == published()
+
+
+def test_restart_takes_a_latched_rollouts_tenants_home_under_a_new_epoch() -> None:
+    table = first_table(config(), published(5), latched())
+    assert (table.epoch, table.routes, table.mirrors) == (6, {}, ())
+
+
+def test_epoch_rises_above_the_latch_even_when_the_table_on_disk_is_older() -> None:
+    assert first_table(config(), published(5), latched(epoch=9)).epoch == 10
+    assert first_table(config(), None, latched(epoch=9)).epoch == 10
+
+
+def test_tenant_that_the_configuration_no_longer_names_goes_home() -> None:
+    smaller = msgspec.structs.replace(config(), rollouts=())
+    table = first_table(smaller, published(5), Latch())
+    assert (table.epoch, table.routes, table.mirrors) == (6, {}, ())
+
+
+def test_nobody_becomes_a_canary_without_a_judge() -> None:
+    at_home = RouteTable(epoch=3, home=published().home, pools=published().pools)
+    assert first_table(config(), at_home, Latch()).routes == {}
+
+
+def test_moved_pool_is_published_under_a_new_epoch() -> None:
+    moved = loads(TEXT.replace("9002", "9003"))
+    table = first_table(moved, published(5), Latch())
+    assert table.epoch == 6
+    assert table.routes == published().routes
+
+
+def test_worker_is_told_keys_header_and_judge() -> None:
+    settings = edge_settings(
+        config(),
+        worker=1,
+        incarnation="i",
+        listen_fds=(7,),
+        ready_fd=9,
+        table=first_table(config(), None, Latch()),
+    )
+    assert settings.identity.api_keys == {"ab" * 32: "acme"}
+    assert settings.identity.tenant_header == "x-tenant"
+    assert settings.judge == "unix:/tmp/forkgate-plan/link.sock"
+    assert settings.ledger_file == "/tmp/forkgate-plan/ledgers/i.ledger"
+    assert settings.initial_table.pools[0].endpoints == ("http://127.0.0.1:9001",)

@@ -1,0 +1,132 @@
+"""Sockets, backoff, children on a leash."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forkgate.identifiers import uuid7
+from forkgate.supervisor import child, leash
+from forkgate.supervisor.backoff import FIRST_S, HEALTHY_S, LONGEST_S, Backoff
+from forkgate.supervisor.listener import ListenError, bind
+
+
+def test_backoff_doubles_to_its_bound_and_forgets_after_a_healthy_life() -> None:
+    backoff = Backoff()
+    waits = [backoff.after(0.0) for _ in range(12)]
+    assert waits[:3] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S]
+    assert waits[-1] == LONGEST_S
+    assert backoff.after(HEALTHY_S) == FIRST_S
+
+
+def test_port_that_somebody_listens_on_is_refused_in_words() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ListenError) as caught:
+            bind("127.0.0.1", port, 16)
+    assert str(caught.value) == (
+        f"listen.port: 127.0.0.1:{port} is taken by another process, stop that one or choose another port"
+    )
+
+
+def test_address_of_another_machine_is_refused_in_words() -> None:
+    with pytest.raises(ListenError, match=r"listen\.host: '192\.0\.2\.1' is no address of this machine"):
+        bind("192.0.2.1", 0, 16)
+
+
+def test_bound_sockets_do_not_leak_into_children_by_themselves() -> None:
+    (one,) = bind("127.0.0.1", 0, 16)
+    assert not one.get_inheritable()
+    one.close()
+
+
+def test_child_reads_its_settings_and_says_that_it_is_ready() -> None:
+    code = "import sys, os; fd = int(sys.stdin.read()); os.write(fd, b'ready\\n'); sys.exit(7)"
+
+    async def run() -> tuple[bool, int]:
+        one = await child.start("test", ("-c", code), lambda fd: str(fd).encode())
+        return await one.ready(), await one.wait()
+
+    assert asyncio.run(run()) == (True, 7)
+
+
+def test_child_that_dies_before_it_is_ready_is_not_waited_for() -> None:
+    async def run() -> tuple[bool, int]:
+        one = await child.start("test", ("-c", "raise SystemExit(3)"), lambda fd: b"x" * 1_000_000)
+        return await one.ready(), await one.wait()
+
+    assert asyncio.run(run()) == (False, 3)
+
+
+def test_child_inherits_a_socket_under_its_number() -> None:
+    code = (
+        "import sys, os, socket; sys.stdin.read(); s = socket.socket(fileno=int(sys.argv[1]));"
+        "print(s.getsockname()[1], file=sys.stderr)"
+    )
+    (one,) = bind("127.0.0.1", 0, 16)
+
+    async def run() -> int:
+        started = await child.start("test", ("-c", code, str(one.fileno())), lambda fd: b"", (one.fileno(),))
+        return await started.wait()
+
+    assert asyncio.run(run()) == 0
+    one.close()
+
+
+def test_killed_parent_takes_its_leashed_child_along() -> None:
+    # The parent starts a leashed child that reports when SIGTERM reaches it, and is killed -9.
+    child_code = (
+        "import signal, sys;"
+        "stop = lambda *_: (sys.stdout.write('term\\n'), sys.stdout.flush(), sys.exit(0));"
+        "signal.signal(signal.SIGTERM, stop);"
+        "sys.stdout.write('up\\n'); sys.stdout.flush(); signal.pause()"
+    )
+    parent_code = (
+        "import os, subprocess, sys, signal;"
+        "leash = [sys.executable, '-I', '-S', sys.argv[1], str(os.getpid())];"
+        "subprocess.Popen([*leash, sys.executable, '-c', sys.argv[2]]);"
+        "signal.pause()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", parent_code, str(Path(leash.__file__)), child_code], stdout=subprocess.PIPE
+    )
+    with parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"up\n"
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        assert parent.stdout.readline() == b"term\n"
+
+
+def test_leash_refuses_to_start_an_orphan() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(Path(leash.__file__)), "1", sys.executable, "-c", "print('ran')"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "leash: the supervisor is gone already\n"
+    assert done.stdout == ""
+
+
+def test_exit_statuses_read_as_words() -> None:
+    assert child.died_of(-signal.SIGKILL) == "signal SIGKILL"
+    assert child.died_of(2) == "exit status 2"
+
+
+def test_uuid7_sorts_by_time_and_carries_its_version() -> None:
+    made = [uuid7() for _ in range(100)]
+    assert len(set(made)) == 100
+    assert all(one[14] == "7" and one[19] in "89ab" for one in made)
+    assert [one[:13] for one in made] == sorted(one[:13] for one in made)
+    assert os.getpid()
