@@ -61,7 +61,7 @@ class ShadowPort(Protocol):
 
 
 class TableListener(Protocol):
-    """How a new route table reaches the edge."""
+    """How a new route table, and word of the judge itself, reaches the edge."""
 
     def __call__(self, table: RouteTable) -> None:
         """Swap it in before returning; the link acknowledges the epoch right after."""

@@ -5,6 +5,8 @@ The supervisor writes this as JSON to the worker's standard input.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from policies.routes import RouteTable, TenantName
@@ -81,7 +83,7 @@ class CaptureLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     batch_bytes: int = 2_097_152
     flush_s: float = 0.1
     """Longest that a capture or live record waits for company."""
-    live_records: int = 32_768
+    live_records: Annotated[int, msgspec.Meta(ge=1, le=262_144)] = 32_768
     """Live records (58 bytes each) that wait for the judge; further ones are lost and counted."""
 
 

@@ -1,0 +1,43 @@
+"""``python -m proxy.edge``: one edge worker, told everything as JSON on its standard input.
+
+Started by the supervisor, which owns the listening sockets. Exit status 0 after a drain, 2 for settings that cannot
+work.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+
+import msgspec
+import uvloop
+
+from proxy.edge.errors import SettingsError
+from proxy.edge.settings import EdgeSettings
+from proxy.edge.worker import serve
+
+
+def main() -> int:
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        settings = msgspec.json.decode(sys.stdin.buffer.read(), type=EdgeSettings)
+    except (msgspec.DecodeError, ValueError) as error:
+        sys.stderr.write(f"edge worker: its settings cannot be read: {error}\n")
+        return 2
+    # Exchanges form cycles only while they run, and are taken apart when they end: what the collector finds is
+    # little, and its passes over everything are the longest pauses that a request could meet.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        uvloop.run(serve(settings))
+    except SettingsError as error:
+        sys.stderr.write(f"edge worker: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""What all connections of a worker share, and the wall between live traffic and the shadow side.
+
+The edge never lets an exception of the ``ShadowPort`` through: it is counted, logged once a kind, and forgotten.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from time import monotonic, time
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from policies.routes import UNKNOWN_TENANT
+from proxy.edge.answers import AnswerReader
+from proxy.edge.asks import AskReader
+from proxy.edge.exchange import SAMPLED, Exchange
+from proxy.edge.ids import RequestIds
+from proxy.edge.ports import CaptureHead, ShadowPort
+from proxy.edge.routing import Router
+from proxy.edge.sampling import SAMPLED_PATHS, Capture, captured_headers
+from proxy.edge.settings import EdgeSettings, Identity
+from proxy.ledger import DropReason
+
+if TYPE_CHECKING:
+    from proxy.edge.client import ClientConnection, Transport
+    from proxy.edge.pool import Endpoint
+
+log = logging.getLogger(__name__)
+
+
+class Dial(Protocol):
+    """A connection being opened."""
+
+    def cancel(self) -> object: ...
+
+
+class Dialer(Protocol):
+    """Opens connections: the one thing that a core without sockets must ask for."""
+
+    def dial(self, endpoint: Endpoint, exchange: Exchange) -> Dial:
+        """End, later and not within this call, in ``exchange.connected`` or ``exchange.not_connected``."""
+        ...
+
+
+class Counts(msgspec.Struct):
+    """Totals since the start of the worker."""
+
+    connections: int = 0
+    requests: int = 0
+    refused: int = 0
+    connect_failures: int = 0
+    upstream_failures: int = 0
+    stale_retries: int = 0
+    retried_home: int = 0
+    timeouts: int = 0
+    shadow_errors: int = 0
+    bugs: int = 0
+
+
+class Peers:
+    """Who is on the other side, and is it believed."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._networks = [ipaddress.ip_network(network) for network in identity.trusted_peers]
+
+    def of(self, transport: Transport) -> tuple[bytes, bool]:
+        """Address for X-Forwarded-For, and trust: by network, or by a certificate that TLS verified."""
+        peer = transport.get_extra_info("peername")
+        host = peer[0] if isinstance(peer, tuple) and peer else "unknown"
+        if host.startswith("::ffff:") and "." in host:
+            host = host[7:]
+        trusted = bool(transport.get_extra_info("peercert"))
+        if not trusted and self._networks and host != "unknown":
+            address = ipaddress.ip_address(host.partition("%")[0])
+            trusted = any(address in network for network in self._networks)
+        return host.encode("ascii"), trusted
+
+
+class Edge:
+    """One worker's shared state. Owns no socket and no clock of its own but the monotonic one."""
+
+    def __init__(self, settings: EdgeSettings, router: Router, port: ShadowPort, dialer: Dialer) -> None:
+        self.settings = settings
+        self.router = router
+        self.port = port
+        self.dialer = dialer
+        self.ids = RequestIds()
+        self.asks = AskReader(settings.limits, settings.identity)
+        self.answers = AnswerReader(settings.limits.headers)
+        self.peers = Peers(settings.identity)
+        self.counts = Counts()
+        self.draining = False
+        self.connections: set[ClientConnection] = set()
+        self.tunnels: set[ClientConnection] = set()
+        router.on_swap = self._swapped
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def admit(self, client: ClientConnection) -> bool:
+        """Note a new connection; False when there are too many."""
+        self.counts.connections += 1
+        self.connections.add(client)
+        return len(self.connections) <= self.settings.limits.connections
+
+    def forget(self, client: ClientConnection) -> None:
+        self.connections.discard(client)
+        self.tunnels.discard(client)
+
+    def sweep(self) -> None:
+        """Let what is due time out; called at a coarse interval instead of one timer a request."""
+        now = monotonic()
+        self.router.tick(now)
+        for client in [client for client in self.connections if client.deadline < now]:
+            self.counts.timeouts += 1
+            client.timed_out()
+
+    def drain(self) -> None:
+        """Finish what runs, take nothing new."""
+        self.draining = True
+        for client in list(self.connections):
+            client.drain()
+        for pool in self.router.pools():
+            pool.retire()
+
+    def _swapped(self) -> None:
+        """A new table: tunnels to a pool that is no longer their tenant's get a last grace."""
+        now = monotonic()
+        for client in list(self.tunnels):
+            exchange = client.exchange
+            if exchange is not None and self.router.route(exchange.tenant, now) is not exchange.pool:
+                self.tunnels.discard(client)
+                client.deadline = now + self.settings.timeouts.tunnel_grace_s
+
+    def bug(self, client: ClientConnection) -> None:
+        """An exception that should not be: give up this one connection, keep the worker."""
+        self.counts.bugs += 1
+        log.exception("bug in the edge; one connection is broken off")
+        try:
+            client.cut()
+        except Exception:
+            log.exception("and could not even be broken off in order")
+            client.abort()
+
+    # -- the shadow side -----------------------------------------------------------------------
+
+    def sample(self, exchange: Exchange) -> None:
+        """Decide at the head whether, and for which rollouts, this request is copied."""
+        ask = exchange.ask
+        if ask.method != b"POST" or ask.target.partition(b"?")[0] not in SAMPLED_PATHS:
+            return
+        request_id = exchange.request_id.encode("ascii")
+        rollouts = [rule.rollout for rule in self.router.rules if rule.draws(request_id, exchange.tenant)]
+        if rollouts:
+            exchange.capture = Capture(self.port, rollouts, exchange.started_unix_s)
+            if exchange.ask_body is not None:
+                exchange.ask_body.keep = []
+
+    def begin_capture(self, exchange: Exchange) -> None:
+        capture = exchange.capture
+        assert capture is not None
+        try:
+            capture.begin()
+        except Exception:
+            exchange.capture = None
+            self._shadow_failed()
+
+    def limit_capture(self, exchange: Exchange) -> None:
+        """Called before a piece is forwarded: a body past the limit is kept no longer."""
+        body = exchange.ask_body
+        if body is not None and body.payload_bytes > self.settings.limits.capture_body_bytes:
+            body.keep = None
+
+    def offer_capture(self, exchange: Exchange) -> None:
+        """The whole request is on its way to its pool: hand the copy over."""
+        capture, exchange.capture = exchange.capture, None
+        assert capture is not None
+        body = exchange.ask_body
+        ask = exchange.ask
+        try:
+            if body is not None and body.keep is None:
+                capture.drop(DropReason.BODY_TOO_LARGE)
+                return
+            headers = captured_headers(ask.fields)
+            target = ask.target.decode("ascii")
+            heads = [
+                CaptureHead(
+                    capture_id=self.ids.new(),
+                    request_id=exchange.request_id,
+                    tenant=exchange.tenant,
+                    rollout=rollout,
+                    target=target,
+                    headers=headers,
+                    live_pool=exchange.pool.name,
+                    received_unix_s=capture.received_unix_s,
+                )
+                for rollout in capture.rollouts
+            ]
+            exchange.flags |= SAMPLED
+            capture.offer(heads, b"".join(body.keep) if body is not None and body.keep else b"")
+        except Exception:
+            self._shadow_failed()
+
+    def drop_capture(self, exchange: Exchange, reason: DropReason) -> None:
+        capture, exchange.capture = exchange.capture, None
+        assert capture is not None
+        try:
+            capture.drop(reason)
+        except Exception:
+            self._shadow_failed()
+
+    def record(
+        self,
+        started_unix_s: float,
+        tenant: str,
+        pool: str,
+        endpoint: str,
+        status: int,
+        first_byte_s: float,
+        total_s: float,
+        request_bytes: int,
+        response_bytes: int,
+        aborted_by: int,
+        flags: int,
+    ) -> None:
+        """One live request is over, however it ended."""
+        self.counts.requests += 1
+        try:
+            self.port.live(
+                started_unix_s,
+                tenant,
+                pool,
+                endpoint,
+                status,
+                first_byte_s,
+                total_s,
+                request_bytes,
+                response_bytes,
+                aborted_by,
+                flags,
+            )
+        except Exception:
+            self._shadow_failed()
+
+    def record_refusal(self, started: float, status: int, response_bytes: int, aborted_by: int) -> None:
+        """A request that was refused before anybody knew whose it is."""
+        self.counts.refused += 1
+        total_s = monotonic() - started if started else 0.0
+        self.record(
+            time() - total_s,
+            UNKNOWN_TENANT,
+            "",
+            "",
+            status,
+            float("nan"),
+            total_s,
+            0,
+            response_bytes,
+            aborted_by,
+            0,
+        )
+
+    def _shadow_failed(self) -> None:
+        self.counts.shadow_errors += 1
+        if self.counts.shadow_errors & (self.counts.shadow_errors - 1) == 0:  # 1, 2, 4, 8...
+            log.exception(
+                "the shadow side raised (%d so far); live traffic goes on", self.counts.shadow_errors
+            )
+
+    def stats(self) -> dict[str, int]:
+        """Totals, and what is open now."""
+        values: dict[str, int] = msgspec.to_builtins(self.counts)
+        values["open_connections"] = len(self.connections)
+        values["open_tunnels"] = len(self.tunnels)
+        values["epoch"] = self.router.table.epoch
+        return values

@@ -1,0 +1,463 @@
+"""One request and its answer: attempts, the answer's way to the client, the end, the record.
+
+An exchange owns the answer half of ``states``. Its client connection drives it with the ask, its upstream
+connection with the answer; whoever notices the end calls ``finish`` once.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from time import monotonic, time
+from typing import TYPE_CHECKING, Final
+
+from policies.routes import TenantName
+from proxy.edge import states
+from proxy.edge.errors import Refusal
+from proxy.edge.framing import CHUNKED, UNTIL_CLOSE, BodyReader, CloseBody, body_of
+from proxy.edge.sampling import Capture
+from proxy.ledger import DropReason
+
+if TYPE_CHECKING:
+    from proxy.edge.answers import Answer
+    from proxy.edge.asks import Ask
+    from proxy.edge.client import ClientConnection
+    from proxy.edge.edge import Dial, Edge
+    from proxy.edge.pool import Endpoint, LivePool
+    from proxy.edge.upstream import UpstreamConnection
+
+# aborted_by and flags of a live record, as agreed with proxy.live.
+NOBODY: Final = 0
+BY_CLIENT: Final = 1
+BY_UPSTREAM: Final = 2
+BY_TIMEOUT: Final = 3
+BY_DRAIN: Final = 4
+RETRIED: Final = 1
+CANARY: Final = 2
+SAMPLED: Final = 4
+STREAMED: Final = 8
+
+_NAN: Final = float("nan")
+_STALE_S: Final = 1.0
+"""A reused connection that ends this soon after a request was written to it, without a byte, had been closed
+by the other side before: the two crossed. Later than that, the request may have been worked on."""
+_RETRYABLE: Final = frozenset((502, 503, 504))
+
+
+class Exchange:
+    """See the module. Times are monotonic seconds unless a name says unix."""
+
+    __slots__ = (
+        "_dial",
+        "answer",
+        "answer_body",
+        "ask",
+        "ask_body",
+        "canary",
+        "capture",
+        "client",
+        "edge",
+        "endpoint",
+        "first_byte_s",
+        "flags",
+        "interim",
+        "kept_bytes",
+        "pool",
+        "request_bytes",
+        "request_id",
+        "response_bytes",
+        "sent",
+        "sent_at",
+        "started",
+        "started_unix_s",
+        "stale_retried",
+        "status",
+        "tenant",
+        "tried",
+        "unwrapped",
+        "upstream",
+        "wrapped",
+    )
+
+    def __init__(
+        self, edge: Edge, client: ClientConnection, ask: Ask, body: BodyReader | None, now: float
+    ) -> None:
+        self.edge = edge
+        self.client = client
+        self.ask = ask
+        self.ask_body = body
+        self.answer = states.NONE
+        self.answer_body: BodyReader | None = None
+        self.started = now
+        self.started_unix_s = time()
+        given = ask.request_id
+        self.request_id = given.decode("ascii") if given is not None else edge.ids.new()
+        router = edge.router
+        self.tenant: TenantName = router.tenant_of(ask)
+        self.pool: LivePool = router.route(self.tenant, now)
+        self.canary = self.pool is not router.home
+        self.flags = CANARY if self.canary else 0
+        self.endpoint: Endpoint | None = None
+        self.upstream: UpstreamConnection | None = None
+        self.capture: Capture | None = None
+        self.sent: list[bytes] | None = []
+        """What was written, or waits for a connection, so that it can be written again; None: not kept."""
+        self.kept_bytes = 0
+        self.sent_at = 0.0
+        self.tried: tuple[Endpoint, ...] = ()
+        self.stale_retried = False
+        self.status = 0
+        self.first_byte_s = _NAN
+        self.request_bytes = 0
+        self.response_bytes = 0
+        self.interim = 0
+        self.wrapped = False  # an answer without length goes to the client in chunks
+        self.unwrapped = False  # a chunked answer goes to an HTTP/1.0 client without them
+        self._dial: Dial | None = None
+        if router.rules:
+            edge.sample(self)
+
+    # -- the ask, towards the pool -------------------------------------------------------------
+
+    def head(self) -> bytes:
+        """The request head for the pool."""
+        ask = self.ask
+        return b"%b %b HTTP/1.1\r\n%bx-request-id: %b\r\n\r\n" % (
+            ask.method,
+            ask.target,
+            ask.block,
+            self.request_id.encode("ascii"),
+        )
+
+    def start(self, first: bytes) -> None:
+        """Begin the first attempt with the head and what already came of the body."""
+        assert self.sent is not None
+        self.sent.append(first)
+        self.kept_bytes = len(first)
+        self._attempt()
+
+    def _attempt(self, *, fresh: bool = False) -> None:
+        """Send what was kept so far on an idle connection, or on a new one."""
+        now = monotonic()
+        endpoint = self.endpoint = self.pool.choose(now, self.tried)
+        if endpoint is None:
+            self.refuse(Refusal(503, "no_endpoint", f"pool {self.pool.name!r} has no endpoint left to try"))
+            return
+        endpoint.in_flight += 1
+        if endpoint.idle and not fresh:
+            self._send(endpoint.idle.pop())
+            return
+        self.answer = states.ANSWER[self.answer][states.DIAL]
+        client = self.client
+        client.deadline = now + self.edge.settings.timeouts.connect_s
+        if client.ask != states.ASK_DONE:
+            client.hold(client.HOLD_DIAL)  # an ask that is whole needs no pause, and its client may hang up
+        self._dial = self.edge.dialer.dial(endpoint, self)
+
+    def connected(self, upstream: UpstreamConnection) -> None:
+        """The dialer's connection stands."""
+        self._dial = None
+        upstream.endpoint.health.succeeded()
+        self.client.release(self.client.HOLD_DIAL)
+        self._send(upstream)
+
+    def not_connected(self, error: str) -> None:
+        """The dialer could not connect."""
+        self._dial = None
+        self._failed_to_connect(502, "connect_failed", error)
+
+    def connect_timed_out(self) -> None:
+        """The connection did not stand in time."""
+        self.stop_dialing()
+        self._failed_to_connect(504, "connect_timeout", "no connection in time")
+
+    def _failed_to_connect(self, status: int, code: str, error: str) -> None:
+        endpoint = self.endpoint
+        assert endpoint is not None
+        now = monotonic()
+        endpoint.health.failed(now)
+        self.edge.counts.connect_failures += 1
+        # Nothing was written, so any other endpoint of the pool may have it, kept or not.
+        self.tried = (*self.tried, endpoint)
+        if self.sent is not None and self.pool.choose(now, self.tried) is not None:
+            self._again()
+            return
+        self.failed(status, code, f"pool {self.pool.name!r}: {error}")
+
+    def _send(self, upstream: UpstreamConnection) -> None:
+        sent = self.sent
+        assert sent is not None
+        self.upstream = upstream
+        upstream.exchange = self
+        self.answer = states.ANSWER[self.answer][states.SEND]
+        self.sent_at = monotonic()
+        upstream.write(sent[0] if len(sent) == 1 else b"".join(sent))
+        client = self.client
+        if client.write_paused:
+            upstream.pause_reading()
+        if client.ask == states.ASK_DONE:
+            client.deadline = self.sent_at + self.edge.settings.timeouts.first_byte_s
+        else:
+            client.deadline = self.sent_at + self.edge.settings.timeouts.stream_idle_s
+        if self.capture is not None:
+            self.edge.begin_capture(self)
+            if self.capture is not None and client.ask == states.ASK_DONE:
+                self.edge.offer_capture(self)
+
+    def forward(self, piece: bytes) -> None:
+        """One more piece of the ask's body."""
+        sent = self.sent
+        upstream = self.upstream
+        if upstream is not None:
+            upstream.write(piece)
+            if sent is not None:
+                self.kept_bytes += len(piece)
+                if self.canary and self.kept_bytes <= self.edge.settings.limits.retry_body_bytes:
+                    sent.append(piece)
+                else:
+                    self.sent = None
+        else:
+            # A connection is being opened. The client is paused, so this is one read's worth at most.
+            assert sent is not None
+            sent.append(piece)
+            self.kept_bytes += len(piece)
+
+    def asked(self) -> None:
+        """The ask is whole and forwarded (or waits, whole, for a connection)."""
+        if self.capture is not None and self.upstream is not None:
+            self.edge.offer_capture(self)
+
+    # -- the answer, towards the client --------------------------------------------------------
+
+    def interim_answer(self, answer: Answer) -> None:
+        """A 1xx other than 101 (RFC 9110 section 15.2). An HTTP/1.0 client knows none."""
+        if self.ask.minor:
+            self.client.write(answer.block + b"\r\n")
+
+    def final_answer(self, answer: Answer, first: bytes) -> None:
+        """The final head, and what came of the body in the same read."""
+        client = self.client
+        ask = self.ask
+        status = answer.status
+        if status in _RETRYABLE and self.canary and self._go_home():
+            return
+        now = monotonic()
+        self.sent = None
+        self.status = status
+        self.first_byte_s = now - self.started
+        self.answer = states.ANSWER[self.answer][states.FINAL_HEAD]
+        if answer.event_stream:
+            self.flags |= STREAMED
+        framing = b""
+        length = answer.length
+        if length < 0:
+            if ask.minor:
+                framing = b"Transfer-Encoding: chunked\r\n"
+                self.wrapped = length == UNTIL_CLOSE
+            else:
+                client.keep_alive = False
+                self.unwrapped = length == CHUNKED
+        # A client that is not done asking may find its connection closed; see states.
+        if client.ask != states.ASK_DONE or not ask.keep_alive or self.edge.draining:
+            client.keep_alive = False
+        if not client.keep_alive:
+            framing += b"Connection: close\r\n"
+        head = b"%b%bx-request-id: %b\r\n\r\n" % (answer.block, framing, self.request_id.encode("ascii"))
+        body = self.answer_body = body_of(length)
+        if body is None:
+            client.write(head)
+            self.response_bytes += len(head)
+            self._answered(first)
+            return
+        if self.unwrapped:
+            body.keep = []
+        client.deadline = now + self.edge.settings.timeouts.stream_idle_s
+        if first:
+            out = body.feed(first)
+            if self.wrapped or self.unwrapped:
+                out = self._reframed(out)
+            head += out
+        client.write(head)
+        self.response_bytes += len(head)
+        if body.done:
+            self._answered(body.rest)
+
+    def answer_piece(self, data: bytes) -> None:
+        """A piece of the answer's body: in at once, out at once."""
+        body = self.answer_body
+        assert body is not None
+        out = body.feed(data)
+        if self.wrapped or self.unwrapped:
+            out = self._reframed(out)
+        client = self.client
+        if out:
+            client.write(out)
+            self.response_bytes += len(out)
+        client.deadline = monotonic() + self.edge.settings.timeouts.stream_idle_s
+        if body.done:
+            self._answered(body.rest)
+
+    def answer_closed(self) -> None:
+        """The end of an answer that ends with its connection."""
+        body = self.answer_body
+        assert body is not None
+        body.done = True
+        if self.wrapped:
+            self.client.write(b"0\r\n\r\n")
+            self.response_bytes += 5
+        self._answered(b"")
+
+    def _reframed(self, out: bytes) -> bytes:
+        if self.wrapped:
+            return b"%x\r\n%b\r\n" % (len(out), out) if out else b""
+        body = self.answer_body
+        assert body is not None
+        assert body.keep is not None
+        content = b"".join(body.keep)
+        body.keep.clear()
+        return content
+
+    def _answered(self, rest: bytes) -> None:
+        """The answer is whole. ``rest`` came after it: nobody asked for that."""
+        self.answer = states.ANSWER[self.answer][states.ANSWER_END]
+        client = self.client
+        upstream = self.upstream
+        assert upstream is not None
+        if rest:
+            upstream.keep_alive = False
+        if client.ask == states.ASK_DONE:
+            self.finish(NOBODY)
+            client.over()
+        else:
+            self.finish(NOBODY)
+            client.linger()
+
+    def switched(self, answer: Answer, first: bytes) -> None:
+        """101: from here on bytes, not messages (RFC 9110 section 7.8)."""
+        now = monotonic()
+        self.sent = None
+        self.status = 101
+        self.first_byte_s = now - self.started
+        self.answer = states.ANSWER[self.answer][states.SWITCH]
+        head = b"%bConnection: Upgrade\r\nUpgrade: websocket\r\nx-request-id: %b\r\n\r\n%b" % (
+            answer.block,
+            self.request_id.encode("ascii"),
+            first,
+        )
+        self.client.write(head)
+        self.response_bytes += len(head)
+        self.client.become_tunnel(now)
+
+    # -- trouble -------------------------------------------------------------------------------
+
+    def upstream_ended(self, clean: bool) -> None:
+        """The upstream connection is gone; ``clean`` when it was closed in order."""
+        upstream = self.upstream
+        assert upstream is not None
+        answer = self.answer
+        if answer == states.ANSWER_BODY and clean and isinstance(self.answer_body, CloseBody):
+            self.answer_closed()
+        elif answer in (states.ANSWER_BODY, states.ANSWER_TUNNEL):
+            self.break_off(NOBODY if answer == states.ANSWER_TUNNEL else BY_UPSTREAM)
+        elif answer == states.WAITING and upstream.reused and self._was_stale():
+            self.stale_retried = True
+            self.edge.counts.stale_retries += 1
+            self._again(fresh=True)
+        else:
+            self.failed(
+                502, "upstream_reset", f"pool {self.pool.name!r} closed the connection without an answer"
+            )
+
+    def _was_stale(self) -> bool:
+        return self.sent is not None and not self.stale_retried and monotonic() - self.sent_at <= _STALE_S
+
+    def failed(self, status: int, code: str, message: str, aborted_by: int = BY_UPSTREAM) -> None:
+        """This attempt ends before a head was forwarded: home, if this was a canary, else an error answer."""
+        self.edge.counts.upstream_failures += 1
+        if self.canary and self._go_home():
+            return
+        self.refuse(Refusal(status, code, message), aborted_by)
+
+    def _go_home(self) -> bool:
+        """Try again on home, once, if what was sent was kept and home can answer."""
+        home = self.edge.router.home
+        if self.sent is None or self.flags & RETRIED or self.pool is home or not home.healthy(monotonic()):
+            return False
+        self.flags |= RETRIED
+        self.edge.counts.retried_home += 1
+        self.pool = home
+        self.tried = ()
+        self._again()
+        return True
+
+    def _again(self, *, fresh: bool = False) -> None:
+        self.answer = states.ANSWER[self.answer][states.AGAIN]
+        self._let_go(reusable=False)
+        self._attempt(fresh=fresh)
+
+    def refuse(self, refusal: Refusal, aborted_by: int = NOBODY) -> None:
+        """End with an answer of the edge's own. Nothing of another answer was forwarded."""
+        self.client.refuse(refusal, aborted_by)
+
+    def break_off(self, aborted_by: int) -> None:
+        """End visibly incomplete: the client holds a head, and its body will not be whole.
+
+        A body that ends with the connection would look whole after an orderly close: that one is reset.
+        """
+        client = self.client
+        reset = self.unwrapped or (self.answer_body is not None and not self.ask.minor)
+        self.finish(aborted_by)
+        if reset and client.transport is not None:
+            raw = client.transport.get_extra_info("socket")
+            if isinstance(raw, socket.socket) or hasattr(raw, "setsockopt"):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.abort()
+        else:
+            client.close()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def stop_dialing(self) -> None:
+        dial, self._dial = self._dial, None
+        if dial is not None:
+            dial.cancel()
+
+    def _let_go(self, *, reusable: bool) -> None:
+        """Part from endpoint and connection."""
+        endpoint, self.endpoint = self.endpoint, None
+        if endpoint is not None:
+            endpoint.in_flight -= 1
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.exchange = None
+            if reusable and upstream.keep_alive:
+                upstream.reused = True
+                upstream.resume_reading()
+                upstream.endpoint.release(upstream)
+            else:
+                upstream.abort()
+
+    def finish(self, aborted_by: int) -> None:
+        """Release everything and leave the record. The client connection decides what becomes of itself."""
+        client = self.client
+        whole = self.answer == states.ANSWER_DONE and client.ask == states.ASK_DONE
+        url = self.endpoint.url if self.endpoint is not None else ""
+        self.stop_dialing()
+        self.answer = states.ANSWER[self.answer][states.DROP]
+        self._let_go(reusable=whole)
+        client.exchange = None
+        if self.capture is not None:
+            self.edge.drop_capture(self, DropReason.CLIENT_ABORTED)
+        self.edge.record(
+            self.started_unix_s,
+            self.tenant,
+            self.pool.name,
+            url,
+            self.status,
+            self.first_byte_s,
+            monotonic() - self.started,
+            self.request_bytes,
+            self.response_bytes,
+            aborted_by,
+            self.flags,
+        )

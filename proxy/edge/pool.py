@@ -1,0 +1,121 @@
+"""Pools, their endpoints, and the connections that wait there for a next request."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from policies.routes import Pool, PoolTLS
+from proxy.edge.errors import SettingsError
+from proxy.edge.health import Health
+
+if TYPE_CHECKING:
+    from proxy.edge.upstream import UpstreamConnection
+
+
+class Endpoint:
+    """One address of a pool: its health, its load, its idle connections (last in, first out)."""
+
+    __slots__ = (
+        "health",
+        "host",
+        "idle",
+        "in_flight",
+        "most_idle",
+        "port",
+        "secure",
+        "server_name",
+        "tls",
+        "url",
+        "_context",
+    )
+
+    def __init__(self, url: str, tls: PoolTLS | None, eject_s: float, most_idle: int) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            raise SettingsError(
+                f"endpoint {url!r}: say http://host:port or https://host:port, without a path"
+            )
+        self.url = url
+        self.host: str = parts.hostname
+        self.secure = parts.scheme == "https"
+        self.port: int = parts.port or (443 if self.secure else 80)
+        self.tls = tls
+        self.server_name = (tls and tls.server_name) or self.host
+        self.health = Health(eject_s)
+        self.in_flight = 0
+        self.idle: list[UpstreamConnection] = []
+        self.most_idle = most_idle
+        self._context: ssl.SSLContext | None = None
+
+    def context(self) -> ssl.SSLContext | None:
+        """The TLS side of its connections, made when first needed: a table with a bad certificate file must
+        still be able to flip the other pools. Raises ``SettingsError``."""
+        if self.secure and self._context is None:
+            tls = self.tls or PoolTLS()
+            try:
+                context = ssl.create_default_context(cafile=tls.ca_file)
+                if tls.client_cert_file is not None:
+                    context.load_cert_chain(tls.client_cert_file, tls.client_key_file)
+            except (OSError, ssl.SSLError) as error:
+                raise SettingsError(f"endpoint {self.url}: its TLS files cannot be used: {error}") from error
+            context.set_alpn_protocols(["http/1.1"])
+            self._context = context
+        return self._context
+
+    def release(self, connection: UpstreamConnection) -> None:
+        """Take back a connection that is between exchanges."""
+        if len(self.idle) < self.most_idle:
+            self.idle.append(connection)
+        else:
+            connection.close()
+
+    def retire(self) -> None:
+        """No more idle connections: the pool left the table, or the worker is draining."""
+        self.most_idle = 0
+        idle, self.idle = self.idle, []
+        for connection in idle:
+            connection.close()
+
+
+class LivePool:
+    """A pool of the current table, with what the edge knows about it. Outlives tables that do not change it."""
+
+    __slots__ = ("_turn", "endpoints", "name", "value")
+
+    def __init__(self, pool: Pool, eject_s: float, most_idle: int) -> None:
+        self.value = pool
+        self.name: str = pool.name
+        self.endpoints = [Endpoint(url, pool.tls, eject_s, most_idle) for url in pool.endpoints]
+        self._turn = 0
+
+    def healthy(self, now: float) -> bool:
+        """Is there an endpoint that is not passed over?"""
+        return any(endpoint.health.ejected_until <= now for endpoint in self.endpoints)
+
+    def choose(self, now: float, tried: tuple[Endpoint, ...] = ()) -> Endpoint | None:
+        """The healthy endpoint with the fewest exchanges, in turn among equals; else any; None without one.
+
+        ``tried`` are those that already failed this exchange: they are not chosen, and with them nor are
+        unhealthy ones.
+        """
+        endpoints = self.endpoints
+        count = len(endpoints)
+        if count == 1 and not tried:
+            return endpoints[0]
+        best: Endpoint | None = None
+        self._turn = turn = self._turn + 1
+        for offset in range(count):
+            endpoint = endpoints[(turn + offset) % count]
+            if endpoint.health.ejected_until > now or endpoint in tried:
+                continue
+            if best is None or endpoint.in_flight < best.in_flight:
+                best = endpoint
+        if best is None and endpoints and not tried:
+            return min(endpoints, key=lambda endpoint: endpoint.health.ejected_until)
+        return best
+
+    def retire(self) -> None:
+        for endpoint in self.endpoints:
+            endpoint.retire()

@@ -1,0 +1,123 @@
+"""Which pool answers whom: the route table in force, and what becomes of it without a judge.
+
+Every request reads ``home``, ``routes`` and ``rules``, three attributes that are replaced together in one
+callback of the event loop: no request sees half a table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+
+from policies.routes import UNKNOWN_TENANT, RouteTable, TenantName
+from proxy.edge.asks import Ask
+from proxy.edge.pool import LivePool
+from proxy.edge.sampling import CompiledRule
+from proxy.edge.settings import EdgeSettings
+
+log = logging.getLogger(__name__)
+
+
+class Router:
+    """Holds the table. It is the link's ``TableListener``."""
+
+    def __init__(self, settings: EdgeSettings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._pools: dict[str, LivePool] = {}
+        self._key_tenants = {
+            bytes.fromhex(digest): tenant for digest, tenant in settings.identity.api_keys.items()
+        }
+        self.on_swap: Callable[[], None] = lambda: None
+        self.table = settings.initial_table
+        # Until the link says otherwise a judge that should be there is not.
+        self._lost_at: float | None = clock() if settings.judge is not None else None
+        self._back_at: float | None = None
+        self.in_grace_home = False
+        """The judge's grace is over: canaries go home, and nothing is copied."""
+        self._apply()
+
+    # -- TableListener -------------------------------------------------------------------------
+
+    def __call__(self, table: RouteTable) -> None:
+        """Swap ``table`` in, unless it is not newer than the one in force."""
+        if table.epoch <= self.table.epoch:
+            log.info("route table %d ignored: %d is in force", table.epoch, self.table.epoch)
+            return
+        self.table = table
+        self._apply()
+        log.info("route table %d in force: %s", table.epoch, table.cause)
+
+    def judge_lost(self) -> None:
+        """The link to the judge broke, or never stood."""
+        self._back_at = None
+        if self._lost_at is None:
+            self._lost_at = self._clock()
+
+    def judge_back(self) -> None:
+        """The link stands. After a grace that ran out, it must stand ``judge_return_s`` before it counts."""
+        if self.in_grace_home:
+            if self._back_at is None:
+                self._back_at = self._clock()
+        else:
+            self._lost_at = None
+
+    def tick(self, now: float) -> None:
+        """Let the grace or its hysteresis run out; called every sweep."""
+        if self.in_grace_home:
+            if self._back_at is not None and now - self._back_at >= self._settings.judge_return_s:
+                self.in_grace_home = False
+                self._lost_at = self._back_at = None
+                self._apply()
+                log.warning("judge is back: canaries follow route table %d again", self.table.epoch)
+        elif self._lost_at is not None and now - self._lost_at >= self._settings.judge_grace_s:
+            self.in_grace_home = True
+            self._apply()
+            log.warning("no judge for %.0f s: canaries go home", now - self._lost_at)
+
+    # -- the hot path --------------------------------------------------------------------------
+
+    def tenant_of(self, ask: Ask) -> TenantName:
+        """Whose request it is: a trusted peer's header, else the API key's owner, else unknown.
+
+        The key is hashed each time (half a microsecond): no memory of keys is a cache that cannot leak.
+        """
+        if ask.tenant is not None:
+            return TenantName(ask.tenant.decode("latin-1"))
+        if ask.api_key is not None and self._key_tenants:
+            return self._key_tenants.get(hashlib.sha256(ask.api_key).digest(), UNKNOWN_TENANT)
+        return UNKNOWN_TENANT
+
+    def route(self, tenant: TenantName, now: float) -> LivePool:
+        pool = self.routes.get(tenant)
+        if pool is None:
+            return self.home
+        if self.in_grace_home and (self.home.healthy(now) or not pool.healthy(now)):
+            return self.home  # no fail-back into a pool with no healthy endpoint
+        return pool
+
+    # ------------------------------------------------------------------------------------------
+
+    def _apply(self) -> None:
+        settings = self._settings
+        table = self.table
+        pools: dict[str, LivePool] = {}
+        for value in table.pools:
+            kept = self._pools.get(value.name)
+            if kept is None or kept.value != value:
+                kept = LivePool(value, settings.timeouts.eject_s, settings.limits.upstream_idle_connections)
+            pools[value.name] = kept
+        gone = [pool for pool in self._pools.values() if pools.get(pool.name) is not pool]
+        self._pools = pools
+        self.home = pools[table.home]
+        self.routes = {tenant: pools[name] for tenant, name in table.routes.items() if name != table.home}
+        self.rules = (
+            [] if self.in_grace_home else [CompiledRule(rule) for rule in table.mirrors if rule.percent > 0]
+        )
+        for pool in gone:
+            pool.retire()
+        self.on_swap()
+
+    def pools(self) -> list[LivePool]:
+        return list(self._pools.values())

@@ -1,0 +1,147 @@
+"""The pool's side: reads the answers of one connection, one exchange after the other (see ``states``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proxy.edge import states
+from proxy.edge.errors import BadAnswer
+from proxy.edge.framing import FramingError
+
+if TYPE_CHECKING:
+    from proxy.edge.client import Transport
+    from proxy.edge.edge import Edge
+    from proxy.edge.exchange import Exchange
+    from proxy.edge.pool import Endpoint
+
+_MOST_INTERIM: Final = 16
+"""1xx answers before a final one; more is a pool that never answers."""
+
+
+class UpstreamConnection:
+    """One connection to an endpoint. ``exchange`` is whom it works for; None while it is idle."""
+
+    __slots__ = ("_edge", "_partial", "_reading", "endpoint", "exchange", "keep_alive", "reused", "transport")
+
+    def __init__(self, edge: Edge, endpoint: Endpoint) -> None:
+        self._edge = edge
+        self.endpoint = endpoint
+        self.exchange: Exchange | None = None
+        self.transport: Transport | None = None
+        self.keep_alive = True
+        self.reused = False
+        self._partial: bytes = b""
+        self._reading = True
+
+    # -- called by the transport ---------------------------------------------------------------
+
+    def connection_made(self, transport: Transport) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=self._edge.settings.limits.buffer_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            self.abort()  # an answer that nobody asked for: out of step, unusable
+            return
+        try:
+            answer = exchange.answer
+            if answer == states.ANSWER_BODY:
+                exchange.answer_piece(data)
+            elif answer == states.ANSWER_TUNNEL:
+                exchange.response_bytes += len(data)
+                exchange.client.write(data)
+                exchange.client.tunnel_alive()
+            else:
+                self._read_head(exchange, data)
+        except (BadAnswer, FramingError) as error:
+            self.keep_alive = False
+            if exchange.answer >= states.ANSWER_BODY:
+                exchange.break_off(2)
+            else:
+                exchange.failed(502, "bad_answer", f"pool {exchange.pool.name!r}: {error}")
+        except Exception:
+            self._edge.bug(exchange.client)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        exchange = self.exchange
+        if exchange is None:
+            if self in self.endpoint.idle:
+                self.endpoint.idle.remove(self)
+            return
+        try:
+            exchange.upstream_ended(error is None)
+        except Exception:
+            self._edge.bug(exchange.client)
+
+    def pause_writing(self) -> None:
+        """The pool reads slower than the client writes."""
+        if self.exchange is not None:
+            self.exchange.client.hold(self.exchange.client.HOLD_POOL)
+
+    def resume_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.client.release(self.exchange.client.HOLD_POOL)
+
+    # ------------------------------------------------------------------------------------------
+
+    def _read_head(self, exchange: Exchange, data: bytes) -> None:
+        if exchange.answer == states.WAITING:
+            exchange.answer = states.ANSWER[states.WAITING][states.FIRST_BYTE]
+            self._partial = b""
+        if self._partial:
+            data = self._partial + data
+            self._partial = b""
+        while True:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                if len(data) > self._edge.settings.limits.head_bytes:
+                    raise BadAnswer("the response head is too large")
+                if b"HTTP/1."[: len(data)] != data[:7]:
+                    raise BadAnswer("this is no HTTP/1.1")
+                self._partial = data
+                return
+            answer = self._edge.answers.read(data[: end + 4], exchange.ask.method)
+            data = data[end + 4 :]
+            if answer.status >= 200:
+                self.keep_alive = answer.keep_alive
+                exchange.final_answer(answer, data)
+                return
+            if answer.status == 101:
+                if not (exchange.ask.websocket and answer.websocket):
+                    raise BadAnswer("101 to a request that asked for no websocket")
+                self.keep_alive = False
+                exchange.switched(answer, data)
+                return
+            exchange.interim += 1
+            if exchange.interim > _MOST_INTERIM:
+                raise BadAnswer(f"more than {_MOST_INTERIM} interim answers")
+            exchange.interim_answer(answer)
+            if not data:
+                return
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def pause_reading(self) -> None:
+        if self._reading and self.transport is not None and not self.transport.is_closing():
+            self._reading = False
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._reading and self.transport is not None and not self.transport.is_closing():
+            self._reading = True
+            self.transport.resume_reading()
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()

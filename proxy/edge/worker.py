@@ -1,0 +1,177 @@
+"""One edge worker: sockets, signals and the sweep around the core."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import ssl
+from time import monotonic
+from typing import Any, Final, Protocol, cast
+
+from proxy.edge.client import ClientConnection
+from proxy.edge.dialer import SocketDialer
+from proxy.edge.edge import Edge
+from proxy.edge.errors import SettingsError
+from proxy.edge.ports import CaptureHead, ShadowPort
+from proxy.edge.routing import Router
+from proxy.edge.settings import EdgeSettings, ListenTLS
+from proxy.ledger import DropReason
+
+log = logging.getLogger(__name__)
+
+_SWEEPS: Final = 10
+"""Sweeps within the shortest timeout: a timeout is late by a tenth of the shortest one at most."""
+
+
+class Link(ShadowPort, Protocol):
+    """A shadow port with a life."""
+
+    async def start(self) -> None: ...
+    async def close(self, drain_s: float) -> None: ...
+
+
+class NoJudge:
+    """The shadow port of an edge without a judge: a pass-through proxy. Nothing is kept, nothing is lost."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+
+    async def start(self) -> None:
+        return
+
+    async def close(self, drain_s: float) -> None:
+        return
+
+    def begin(self) -> int:
+        self._begun += 1
+        return self._begun
+
+    def offer(self, sequence: int, head: CaptureHead, body: bytes) -> None:
+        return
+
+    def drop(self, sequence: int, reason: DropReason) -> None:
+        return
+
+    def live(
+        self,
+        started_unix_s: float,
+        tenant: str,
+        pool: str,
+        endpoint: str,
+        status: int,
+        first_byte_s: float,
+        total_s: float,
+        request_bytes: int,
+        response_bytes: int,
+        aborted_by: int,
+        flags: int,
+    ) -> None:
+        return
+
+
+def listen_context(tls: ListenTLS) -> ssl.SSLContext:
+    """TLS for the listener; with ``client_ca_file`` clients must show a certificate. Raises ``SettingsError``."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+        if tls.client_ca_file is not None:
+            context.load_verify_locations(tls.client_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"listen.tls: certificate, key or client CA cannot be used: {error}") from error
+    return context
+
+
+class Worker:
+    """Accepts on the inherited sockets until ``stop``, then drains."""
+
+    def __init__(self, settings: EdgeSettings, router: Router, link: Link) -> None:
+        self._settings = settings
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        dialer = SocketDialer(self._loop)
+        self.edge = dialer.edge = Edge(settings, router, link, dialer)
+        self._servers: list[asyncio.Server] = []
+        self._stopping = asyncio.Event()
+        timeouts = settings.timeouts
+        shortest = min(
+            timeouts.header_s,
+            timeouts.keepalive_s,
+            timeouts.connect_s,
+            timeouts.first_byte_s,
+            timeouts.stream_idle_s,
+            timeouts.tunnel_grace_s,
+        )
+        self._sweep_s = min(max(shortest / _SWEEPS, 0.01), 1.0)
+
+    async def start(self) -> None:
+        """Bring the link up and accept."""
+        settings = self._settings
+        context = listen_context(settings.listen_tls) if settings.listen_tls is not None else None
+        await self._link.start()
+        for fd in settings.listen_fds:
+            listener = socket.socket(fileno=fd)
+            listener.setblocking(False)
+            server = await self._loop.create_server(
+                lambda: cast(Any, ClientConnection(self.edge)),  # a protocol by its methods
+                sock=listener,
+                backlog=4096,
+                ssl=context,
+                ssl_handshake_timeout=settings.timeouts.header_s if context is not None else None,
+            )
+            self._servers.append(server)
+        self._loop.call_later(self._sweep_s, self._sweep)
+
+    def stop(self) -> None:
+        """Begin to drain; harmless when said twice."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until ``stop``, then let live requests finish within ``drain_s`` and close the link."""
+        await self._stopping.wait()
+        edge = self.edge
+        for server in self._servers:
+            server.close()
+        edge.drain()
+        until = monotonic() + self._settings.timeouts.drain_s
+        while edge.connections and monotonic() < until:
+            await asyncio.sleep(0.02)
+        for client in list(edge.connections):
+            client.cut()
+        await asyncio.sleep(0)
+        await self._link.close(max(until - monotonic(), 1.0))
+
+    def _sweep(self) -> None:
+        try:
+            self.edge.sweep()
+        finally:
+            self._loop.call_later(self._sweep_s, self._sweep)
+
+
+def open_link(settings: EdgeSettings, router: Router) -> Link:
+    """The way to the judge, when there is one."""
+    if settings.judge is None:
+        return NoJudge()
+    from proxy.link.client import EdgeLink  # a process without a judge needs no gRPC in it
+
+    return EdgeLink(settings, router)
+
+
+async def serve(settings: EdgeSettings) -> None:
+    """A worker's whole life; returns after a clean drain."""
+    router = Router(settings, monotonic)
+    worker = Worker(settings, router, open_link(settings, router))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    await worker.start()
+    if settings.ready_fd is not None:
+        os.write(settings.ready_fd, b"ready\n")
+        os.close(settings.ready_fd)
+    await worker.run()
+    log.info("drained: %s", worker.edge.stats())
