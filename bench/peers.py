@@ -27,10 +27,11 @@ from pathlib import Path
 import msgspec
 import orjson
 
+from bench.flipper import Flips
 from bench.machine import BenchError, Cores, children, pinned
 from bench.payloads import API_KEY_SHA256, TENANT
 from bench.receiver import Counts
-from policies.routes import MirrorRule, Pool, PoolName, RolloutName, RouteTable, TenantName
+from policies.routes import RouteTable, TenantName
 from proxy.edge.settings import EdgeSettings, Identity, Limits
 
 _VENV = Path(__file__).resolve().parent.parent / ".venv-bench"
@@ -50,6 +51,19 @@ class Receiver:
         self._child.stdin.write(b"counts\n")
         self._child.stdin.flush()
         return msgspec.convert(_told(self._child, self._log), Counts)
+
+
+class Flipper:
+    """:mod:`bench.flipper`: a judge that flips ``flips`` times once its edges are there."""
+
+    def __init__(self, child: subprocess.Popen[bytes], log: Path, address: str) -> None:
+        self._child = child
+        self._log = log
+        self.address = address
+
+    def flips(self) -> Flips:
+        """Wait for the end; every flip's seconds."""
+        return msgspec.convert(_told(self._child, self._log), Flips)
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,17 +311,6 @@ def listening_socket() -> socket.socket:
     return listener
 
 
-LIVE = PoolName("live")
-ROLLOUT = RolloutName("bench")
-
-
-def route_table(upstream_port: int, *, percent: float, epoch: int = 1) -> RouteTable:
-    """One pool, one tenant, and ``percent`` of the requests sampled."""
-    mirrors = (MirrorRule(rollout=ROLLOUT, percent=percent),) if percent else ()
-    pool = Pool(name=LIVE, endpoints=(f"http://127.0.0.1:{upstream_port}",))
-    return RouteTable(epoch=epoch, home=LIVE, pools=(pool,), mirrors=mirrors, cause="bench")
-
-
 @contextlib.contextmanager
 def edge(
     cores: Cores,
@@ -369,3 +372,17 @@ def _receiver(cores: Cores, bind: str, table: RouteTable, log: Path) -> Iterator
         child.stdin.flush()
         _told(child, log)
         yield Receiver(child, log)
+
+
+@contextlib.contextmanager
+def flipper(cores: Cores, upstream: Stub, *, directory: Path, edges: int, flips: int) -> Iterator[Flipper]:
+    """The judge's part of a rollback, on the load's core."""
+    address, log = f"unix:{directory}/link.sock", directory / "flipper.log"
+    arguments = [
+        *(sys.executable, "-m", "bench.flipper", "--bind", address, "--latch", str(directory / "latch")),
+        *("--edges", str(edges), "--flips", str(flips)),
+        *("--live", str(upstream.port), "--candidate", str(upstream.shadow_port)),
+    ]
+    with _process(arguments, cores.load, log) as child:
+        _told(child, log)
+        yield Flipper(child, log, address)

@@ -31,8 +31,8 @@ class Counts(msgspec.Struct, kw_only=True):
     live: int = 0
 
 
-class _Sink:
-    """``proxy.link.ports.LinkSink``."""
+class CountingSink:
+    """``proxy.link.ports.LinkSink`` that counts and forgets."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
@@ -57,17 +57,18 @@ async def _serve(bind: str) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer)
     table = msgspec.json.decode(await lines.readline(), type=RouteTable)
     counts = Counts()
-    server = LinkServer(bind, None, _Sink(counts), table)
+    server = LinkServer(bind, None, CountingSink(counts), table)
     await server.start()
-    _tell(b'{"ready": true}')
+    tell(b'{"ready": true}')
     gc.collect()
     gc.freeze()
     while await lines.readline():
-        _tell(msgspec.json.encode(counts))
+        tell(msgspec.json.encode(counts))
     await server.stop()
 
 
-def _tell(line: bytes) -> None:
+def tell(line: bytes) -> None:
+    """One line to whoever started this process."""
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 

@@ -12,6 +12,7 @@ import statistics
 from bench import load, peers
 from bench.cases import Run
 from bench.report import Figure
+from bench.routes import shadow_table
 from bench.stats import median_with_interval, ratios
 
 KEYS = ("cpu_chunk_vs_envoy",)
@@ -25,7 +26,7 @@ async def run(run: Run) -> list[Figure]:
     rounds, seconds, warm_s = (2, 1.0, 0.5) if run.quick else (7, 4.0, 1.0)
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(peers.stub(run.cores, period_s=_PERIOD_S))
-        table = peers.route_table(stub.port, percent=0)
+        table = shadow_table(stub.port, percent=0)
         up = [
             stack.enter_context(peers.envoy(run.cores, stub.port)),
             stack.enter_context(peers.edge(run.cores, table)),

@@ -21,6 +21,7 @@ from bench.cases import Run
 from bench.machine import BenchError
 from bench.peers import Peer
 from bench.report import Figure
+from bench.routes import shadow_table
 from bench.stats import median_with_interval, ratios
 
 KEYS = (
@@ -119,7 +120,7 @@ def _start(run: Run, stack: contextlib.ExitStack, stub: peers.Stub, needed: set[
         started.append(stack.enter_context(peers.vllm_router(run.cores, stub.port)))
     for worker, (name, percent) in enumerate(_EDGES.items()):
         if name in needed:
-            table = peers.route_table(stub.port, percent=percent)
+            table = shadow_table(stub.port, percent=percent)
             started.append(stack.enter_context(peers.edge(run.cores, table, name=name, worker=worker)))
     return started
 

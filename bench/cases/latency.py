@@ -15,6 +15,7 @@ from bench import load, peers
 from bench.cases import Run
 from bench.peers import Peer
 from bench.report import Figure
+from bench.routes import shadow_table
 from bench.stats import median_with_interval, quantile, ratios
 
 KEYS = ("p50_vs_envoy", "p99_vs_envoy")
@@ -28,7 +29,7 @@ async def run(run: Run) -> list[Figure]:
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(peers.stub(run.cores))
         theirs = stack.enter_context(peers.envoy(run.cores, stub.port))
-        ours = stack.enter_context(peers.edge(run.cores, peers.route_table(stub.port, percent=0)))
+        ours = stack.enter_context(peers.edge(run.cores, shadow_table(stub.port, percent=0)))
         blocks = await paired_blocks(run, ours, theirs)
     return [
         figure(key, share, blocks, ours.name, theirs.name)

@@ -15,6 +15,7 @@ from bench.cases import Run
 from bench.machine import BenchError
 from bench.peers import Peer
 from bench.report import Figure
+from bench.routes import shadow_table
 
 KEYS = ("edge_kib_per_stream",)
 
@@ -27,7 +28,7 @@ async def run(run: Run) -> list[Figure]:
     with contextlib.ExitStack() as stack:
         stub = stack.enter_context(peers.stub(run.cores))
         theirs = stack.enter_context(peers.envoy(run.cores, stub.port))
-        ours = stack.enter_context(peers.edge(run.cores, peers.route_table(stub.port, percent=0)))
+        ours = stack.enter_context(peers.edge(run.cores, shadow_table(stub.port, percent=0)))
         found = {peer.name: await _per_stream(peer, count) for peer in (ours, theirs)}
     run.say("memory: " + ", ".join(f"{name} {kib:.1f} KiB a stream" for name, kib in found.items()))
     return [Figure(key=KEYS[0], value=found[ours.name], detail={"streams": count, "kib_per_stream": found})]
