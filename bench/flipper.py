@@ -1,9 +1,9 @@
 """A judge that only flips: the real link server and the real latch file, two hundred breaches in a row.
 
 ``python -m bench.flipper`` prints ``{"ready": true}``, waits until ``--edges`` edges follow its route table,
-then, over and over, sends the tenant to the candidate (not measured) and takes it home again as a breach does:
-latch written and synced, table published, every acknowledgement awaited. At the end it prints one JSON line
-with every flip's seconds.
+then, over and over, sends the tenant to the candidate (not measured) and takes it home again as a breach
+does: latch written and synced, table published, every acknowledgement awaited. At the end it prints one JSON
+line with every flip's seconds.
 
 A flip's clock starts at the breach, when the verdict is known, and stops when the last edge's
 acknowledgement has come in; the time that the latch took to reach the disk is told apart.
