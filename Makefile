@@ -10,7 +10,7 @@ VLLM_STAMP := $(VLLM)/.installed
 PEERS := .venv-bench
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test test-engines check bench proto lock clean
+.PHONY: demo test test-engines check bench proto schema lock clean
 
 demo: $(STAMP)
 	$(BIN)/forkgate demo $(DEMO_ARGS)
@@ -33,6 +33,9 @@ bench: $(STAMP) $(PEERS_STAMP)
 
 proto: $(STAMP)
 	$(BIN)/python -m tools.proto
+
+schema: $(STAMP)
+	$(BIN)/python -m tools.config_schema
 
 $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from forkgate.config import schema
 from tools import proto
 
 GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "make proto": proto.render,
+    "make schema": schema.render,
 }
 """The command that writes the files, for the message, to the function that knows their content."""
 

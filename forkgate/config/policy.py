@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from policies.policy import Policy, PolicyError, load_policy
 
 from forkgate.config.model import Config
 from forkgate.config.problems import Problem
+from policies.errors import PolicyError
+from policies.policy import Policy, load_policy
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ def read_policies(config: Config) -> Policies:
             problems.append(Problem(path=path, message=f"{rollout.policy!r} cannot be read: {error}"))
             continue
         try:
-            policies[rollout.name] = load_policy(source)
+            policies[rollout.name] = load_policy(source, rollout.policy)
         except PolicyError as error:
             problems.append(Problem(path=path, message=str(error)))
             continue
