@@ -148,7 +148,7 @@ class Worker:
 
     def _sweep(self) -> None:
         try:
-            self.edge.sweep()
+            self.edge.sweep(monotonic())
         finally:
             self._loop.call_later(self._sweep_s, self._sweep)
 
