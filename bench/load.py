@@ -100,7 +100,7 @@ class _Client(asyncio.Protocol):
     def send(self) -> None:
         """One request, whole, now."""
         assert self.transport is not None
-        self.transport.write(REQUEST)
+        self.transport.write(REQUEST.render())
 
 
 class _Owner:
@@ -314,7 +314,7 @@ class _Stream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.write(STREAM_REQUEST)
+        self.transport.write(STREAM_REQUEST.render())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.lost()
@@ -384,9 +384,10 @@ class Streams:
             raise BenchError(f"{name}: no event arrived in {seconds} s")
         return Window(seconds=end - start, completed=done, cpu_s=spent)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Drop them all."""
         self._closing = True
         for stream in self._streams:
             if stream.transport is not None:
                 stream.transport.abort()
+        await asyncio.sleep(0.1)  # an abort takes effect in the loop's next turn

@@ -40,7 +40,7 @@ async def run(run: Run) -> list[Figure]:
                     await streams.watch(peer.name, peer.pids, warm_s)
                     windows[peer.name].append(await streams.watch(peer.name, peer.pids, seconds))
                 finally:
-                    streams.close()
+                    await streams.close()
             run.say(
                 f"chunks round {number + 1}/{rounds}: "
                 + ", ".join(f"{name} {seen[-1].cpu_us_each:.1f} µs" for name, seen in windows.items())

@@ -37,7 +37,7 @@ async def run(run: Run) -> list[Figure]:
 async def _per_stream(peer: Peer, count: int) -> float:
     warm = load.Streams()
     await warm.open(peer.name, peer.port, count // 10)
-    warm.close()
+    await warm.close()
     await asyncio.sleep(1.0)  # the closes reach the proxy; nothing tells us when it is done with them
     before = machine.private_kib(peer.pids)
     streams = load.Streams()
@@ -47,7 +47,7 @@ async def _per_stream(peer: Peer, count: int) -> float:
         streams.check(peer.name)
         after = machine.private_kib(peer.pids)
     finally:
-        streams.close()
+        await streams.close()
     if after <= before:
         raise BenchError(
             f"{peer.name} did not grow with {count} streams: {before:.0f} KiB, then {after:.0f} KiB"
