@@ -7,6 +7,7 @@ from forkgate.state.latch import Latch, LatchCorrupt, Latched, LatchFile
 from forkgate.state.lock import Locked, StateLock
 from forkgate.state.paths import StatePaths
 from forkgate.state.table_file import read_table, write_table
+from forkgate.state.unreadable import all_latched
 
 __all__ = [
     "Latch",
@@ -16,6 +17,7 @@ __all__ = [
     "Locked",
     "StateLock",
     "StatePaths",
+    "all_latched",
     "read_table",
     "write_table",
 ]

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from policies.rollout import Latch as Rollback
+
 SLOT_BYTES = 65_536
 SLOTS = 2
 _HEAD = struct.Struct("<8sQII")  # magic, sequence, length of the body, CRC-32 of the body
@@ -33,15 +35,10 @@ class LatchCorrupt(Exception):  # noqa: N818 - reads as the fact that it is
 class Latched(msgspec.Struct, frozen=True, kw_only=True):
     """One rollback that stands until a person lifts it."""
 
-    rollout: str
-    reason: str
-    """One sentence for a person on call."""
-    gate: str | None = None
-    deciding_id: str | None = None
-    """Capture that tipped it."""
+    rollback: Rollback
+    """Verdict, policy and time: why it was rolled back."""
     epoch: int
     """Route table that carried the flip."""
-    at_unix_s: float
 
 
 class Lifted(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +57,12 @@ class Latch(msgspec.Struct, frozen=True, kw_only=True):
     latched: dict[str, Latched] = {}
     lifted: tuple[Lifted, ...] = ()
 
-    def with_latched(self, entry: Latched) -> Latch:
+    def with_latched(self, rollback: Rollback, epoch: int) -> Latch:
         """This latch with one more rollback. The first reason stands when there are several."""
-        if entry.rollout in self.latched:
-            return msgspec.structs.replace(self, epoch=max(self.epoch, entry.epoch))
-        return msgspec.structs.replace(
-            self, epoch=max(self.epoch, entry.epoch), latched={**self.latched, entry.rollout: entry}
-        )
+        latched = self.latched
+        if rollback.rollout not in latched:
+            latched = {**latched, rollback.rollout: Latched(rollback=rollback, epoch=epoch)}
+        return msgspec.structs.replace(self, epoch=max(self.epoch, epoch), latched=latched)
 
     def with_lifted(self, rollout: str, reason: str, at_unix_s: float) -> Latch:
         """This latch without ``rollout``'s. Raises KeyError when it is not latched."""

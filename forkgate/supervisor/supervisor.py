@@ -20,10 +20,11 @@ import msgspec
 from forkgate.config.model import Config
 from forkgate.identifiers import uuid7
 from forkgate.judge.settings import JudgeSettings
-from forkgate.state.latch import Latch, LatchCorrupt, Latched, read_latch
+from forkgate.state.latch import Latch, LatchCorrupt, read_latch
 from forkgate.state.lock import StateLock
 from forkgate.state.paths import StatePaths
 from forkgate.state.table_file import TableCorrupt, read_table, write_table
+from forkgate.state.unreadable import all_latched
 from forkgate.supervisor import child as children
 from forkgate.supervisor.backoff import Backoff
 from forkgate.supervisor.child import Child, died_of
@@ -232,7 +233,7 @@ class Supervisor:
             log.error(
                 "the latch cannot be read, every rollout counts as rolled back", extra={"error": str(error)}
             )
-            return all_latched(self.config, str(error))
+            return all_latched([one.name for one in self.config.rollouts], str(error))
 
     def _current_table(self) -> RouteTable:
         assert self._table is not None
@@ -265,15 +266,3 @@ class Supervisor:
             log.warning("second signal, not waiting any longer", extra={"signal": number.name})
             self._impatient.set()
         self._stop.set()
-
-
-def all_latched(config: Config, why: str) -> Latch:
-    """What a latch that nobody can read must be taken for."""
-    return Latch(
-        latched={
-            rollout.name: Latched(
-                rollout=rollout.name, reason=f"the latch file cannot be read: {why}", epoch=0, at_unix_s=0.0
-            )
-            for rollout in config.rollouts
-        }
-    )

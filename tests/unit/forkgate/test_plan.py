@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from forkgate.config import Config, loads
-from forkgate.state.latch import Latch, Latched
+from forkgate.state.latch import Latch
+from forkgate.state.unreadable import all_latched
 from forkgate.supervisor.plan import edge_settings, first_table, full_table
 from policies.routes import RouteTable
 
@@ -29,7 +30,7 @@ def config() -> Config:
 
 
 def latched(epoch: int = 0) -> Latch:
-    return Latch().with_latched(Latched(rollout="r", reason="forked", epoch=epoch, at_unix_s=0.0))
+    return msgspec.structs.replace(all_latched(["r"], "test"), epoch=epoch)
 
 
 def published(epoch: int = 5) -> RouteTable:
