@@ -1,0 +1,73 @@
+"""Evidence: what every exchange said, kept so that every verdict can be checked.
+
+The one leaf of ``comparator`` that touches a disk, and only through ``sqlite3``. ``comparator`` itself does
+not import it.
+
+=============  =====================================================================================
+``rows``       values in and out
+``codec``      an exchange's content as one blob, floats bit-exact
+``schema``     the file: tables, versions, settings and why
+``tables``     values to rows and back
+``reader``     list, show, export, ledger counts; any number of readers beside the writer
+``store``      the writer: batches in one transaction, deduplicated by (edge incarnation, sequence)
+``retention``  ``max_bytes``
+``explain``    one fork in words and numbers, and what it can be traced to; pure
+``errors``     what can go wrong with a file, by what its user can do
+=============  =====================================================================================
+
+Time arrives as an argument. Nothing here is asynchronous; the judge gives the store a thread.
+"""
+
+from comparator.evidence.errors import (
+    EvidenceBusy,
+    EvidenceCorrupt,
+    EvidenceError,
+    EvidenceForeign,
+    EvidenceFull,
+    EvidenceNotFound,
+    EvidenceReadOnly,
+    EvidenceUnavailable,
+)
+from comparator.evidence.reader import EvidenceReader
+from comparator.evidence.rows import (
+    Added,
+    Batch,
+    Drop,
+    LedgerCounts,
+    Page,
+    PairDone,
+    Pin,
+    Shown,
+    StoredExchange,
+    StoredFork,
+    StoredPair,
+    StoreStatus,
+    VerdictRow,
+)
+from comparator.evidence.store import EvidenceStore
+
+__all__ = [
+    "Added",
+    "Batch",
+    "Drop",
+    "EvidenceBusy",
+    "EvidenceCorrupt",
+    "EvidenceError",
+    "EvidenceForeign",
+    "EvidenceFull",
+    "EvidenceNotFound",
+    "EvidenceReadOnly",
+    "EvidenceReader",
+    "EvidenceStore",
+    "EvidenceUnavailable",
+    "LedgerCounts",
+    "Page",
+    "PairDone",
+    "Pin",
+    "Shown",
+    "StoreStatus",
+    "StoredExchange",
+    "StoredFork",
+    "StoredPair",
+    "VerdictRow",
+]

@@ -1,0 +1,247 @@
+"""Reading a store: beside a running judge, after it, or from a copy of the file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from comparator.evidence import tables
+from comparator.evidence.errors import EvidenceError, EvidenceNotFound, mapped
+from comparator.evidence.export import export_line
+from comparator.evidence.rows import LedgerCounts, Page, Shown, StoreStatus, VerdictRow
+from comparator.evidence.schema import prepare, version_of
+from comparator.records import CaptureId
+
+BUSY_TIMEOUT_S = 2.0
+"""How long a statement waits for another process' lock before :class:`EvidenceBusy`."""
+
+MAX_PAGE = 1_000
+
+Rows = list[Any]
+Conditions = list[str]
+
+
+class EvidenceReader:
+    """Read-only view; any number of them, in any process, while one judge writes.
+
+    Raises from every method: kinds of :class:`comparator.evidence.errors.EvidenceError`.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        """Open an existing store.
+
+        Raises:
+            EvidenceUnavailable: no such file, or no permission.
+            EvidenceForeign: not a store, or a newer forkgate's.
+        """
+        self.path = Path(path)
+        with mapped(self.path):
+            self._db = sqlite3.connect(
+                f"file:{quote(str(self.path.absolute()))}?mode=ro",
+                uri=True,
+                timeout=BUSY_TIMEOUT_S,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                prepare(self._db, self.path, writable=False)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with mapped(self.path):
+            self._db.close()
+
+    def list(
+        self,
+        *,
+        rollout: str | None = None,
+        tenant: str | None = None,
+        forked: bool | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """Pairs, newest first.
+
+        Args:
+            rollout: only of this rollout.
+            tenant: only of this tenant.
+            forked: True: only pairs with a fork; False: only without; None: all.
+            limit: 1 to :data:`MAX_PAGE` rows.
+            cursor: :attr:`Page.cursor` of the page before.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise EvidenceError(self.path, f"limit: {limit} is outside 1-{MAX_PAGE}")
+        where, values = self._filter(rollout, tenant, forked)
+        if cursor is not None:
+            if not cursor.isdecimal():
+                raise EvidenceError(self.path, f"cursor: {cursor!r} is none of ours; pass the last page's")
+            where.append("pair.id < ?")
+            values.append(int(cursor))
+        rows = self._all(
+            f"{tables.PAIR_SELECT} {_where(where)} ORDER BY pair.id DESC LIMIT ?", [*values, limit + 1]
+        )
+        pairs = tuple(tables.pair_of(row) for row in rows[:limit])
+        return Page(pairs=pairs, cursor=str(pairs[-1].id) if len(rows) > limit else None)
+
+    def show(self, capture_id: str) -> Shown:
+        """Everything about one capture.
+
+        Raises:
+            EvidenceNotFound: the store knows nothing of it.
+        """
+        exchanges = self._all(f"{tables.EXCHANGE_SELECT} WHERE capture_id = ? ORDER BY id", [capture_id])
+        forks = self._all(f"SELECT {tables.FORK_COLUMNS} FROM fork WHERE capture_id = ?", [capture_id])
+        if not exchanges and not forks:
+            raise EvidenceNotFound(
+                self.path, f"no capture {capture_id}; `forkgate evidence list` shows what there is"
+            )
+        pairs = self._all(f"{tables.PAIR_SELECT} WHERE pair.capture_id = ? ORDER BY pair.id", [capture_id])
+        verdicts = self._all(
+            f"SELECT {tables.VERDICT_COLUMNS} FROM verdict WHERE deciding_id = ? ORDER BY id", [capture_id]
+        )
+        pins = self._all("SELECT why FROM pin WHERE capture_id = ?", [capture_id])
+        return Shown(
+            capture_id=CaptureId(capture_id),
+            exchanges=tuple(tables.exchange_of(row) for row in exchanges),
+            pairs=tuple(tables.pair_of(row) for row in pairs),
+            forks=tuple(tables.fork_of(row) for row in forks),
+            verdicts=tuple(tables.verdict_of(row) for row in verdicts),
+            pinned=pins[0][0] if pins else None,
+        )
+
+    def export(
+        self, *, rollout: str | None = None, tenant: str | None = None, forked: bool | None = None
+    ) -> Iterator[bytes]:
+        """NDJSON, one capture a line, oldest first, each line with its newline.
+
+        Floats are written so that they read back to the same bits; the three that JSON lacks are the strings
+        ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+        """
+        where, values = self._filter(rollout, tenant, forked)
+        last = 0
+        while True:
+            # A page at a time: a long read transaction would keep the log from shrinking.
+            rows = self._all(
+                f"SELECT min(pair.id), pair.capture_id FROM pair {_where(where)} "
+                "GROUP BY pair.capture_id HAVING min(pair.id) > ? ORDER BY 1 LIMIT 100",
+                [*values, last],
+            )
+            if not rows:
+                return
+            for first, capture_id in rows:
+                last = first
+                try:
+                    shown = self.show(capture_id)
+                except EvidenceNotFound:
+                    continue  # pruned since the page was read
+                yield export_line(shown)
+
+    def verdicts(self, *, rollout: str | None = None, limit: int = 100) -> tuple[VerdictRow, ...]:
+        """The newest verdicts, newest first."""
+        where = ["rollout = ?"] if rollout is not None else []
+        values: Rows = [rollout] if rollout is not None else []
+        rows = self._all(
+            f"SELECT {tables.VERDICT_COLUMNS} FROM verdict {_where(where)} ORDER BY id DESC LIMIT ?",
+            [*values, limit],
+        )
+        return tuple(tables.verdict_of(row) for row in rows)
+
+    def ledger_counts(self, incarnation: str) -> LedgerCounts:
+        """How many captures of this edge incarnation have ended, and how. Zeros for one never heard of."""
+        rows = self._all(
+            "SELECT reason, sum(count), max(highest_sequence) FROM ledger "
+            "WHERE incarnation = ? GROUP BY reason",
+            [incarnation],
+        )
+        counts = {reason: count for reason, count, _ in rows}
+        return LedgerCounts(
+            compared=counts.pop(COMPARED, 0),
+            dropped=counts,
+            highest_sequence=max((highest for _, _, highest in rows), default=0),
+        )
+
+    def incarnations(self) -> tuple[str, ...]:
+        """Every edge incarnation that has an ended capture."""
+        return tuple(row[0] for row in self._all("SELECT DISTINCT incarnation FROM ledger", []))
+
+    def terminal(self, incarnation: str, sequences: Iterable[int]) -> set[int]:
+        """Which of these captures have already ended, by a pair or a drop."""
+        wanted = sorted(set(sequences))
+        found: set[int] = set()
+        for start in range(0, len(wanted), 500):
+            chunk = wanted[start : start + 500]
+            marks = ",".join("?" * len(chunk))
+            rows = self._all(
+                f"SELECT sequence FROM terminal WHERE incarnation = ? AND sequence IN ({marks})",
+                [incarnation, *chunk],
+            )
+            found.update(row[0] for row in rows)
+        return found
+
+    def status(self) -> StoreStatus:
+        """Size and counts, for metrics and ``forkgate status``."""
+        with mapped(self.path):
+            return StoreStatus(
+                schema_version=version_of(self._db),
+                used_bytes=self._used_bytes(),
+                max_bytes=self._meta("max_bytes"),
+                pairs=self._count("pair"),
+                forks=self._count("fork"),
+                pinned=self._count("pin"),
+                pruned_exchanges=self._meta("pruned_exchanges"),
+                forgotten_captures=self._meta("forgotten_captures"),
+            )
+
+    def _used_bytes(self) -> int:
+        page_bytes = self._db.execute("PRAGMA page_size").fetchone()[0]
+        pages = self._db.execute("PRAGMA page_count").fetchone()[0]
+        free = self._db.execute("PRAGMA freelist_count").fetchone()[0]
+        return int(page_bytes * (pages - free))
+
+    def _meta(self, key: str) -> int:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def _count(self, table: str) -> int:
+        return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def _all(self, statement: str, values: Rows) -> Rows:
+        with mapped(self.path):
+            return self._db.execute(statement, values).fetchall()
+
+    def _filter(
+        self, rollout: str | None, tenant: str | None, forked: bool | None
+    ) -> tuple[Conditions, Rows]:
+        where: Conditions = []
+        values: Rows = []
+        if rollout is not None:
+            where.append("pair.rollout = ?")
+            values.append(rollout)
+        if tenant is not None:
+            where.append("pair.tenant = ?")
+            values.append(tenant)
+        if forked is not None:
+            where.append(f"pair.fork_index IS {'NOT ' if forked else ''}NULL")
+        return where, values
+
+
+COMPARED = "compared"
+"""The ledger's reason of a capture that was not dropped."""
+
+
+def _where(conditions: list[str]) -> str:
+    return "WHERE " + " AND ".join(conditions) if conditions else ""

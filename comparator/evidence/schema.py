@@ -1,0 +1,247 @@
+"""The file's schema, version 1, and the door for later ones.
+
+=============  ==========================================================================================
+``meta``       ``schema_version``, and counters that outlive pruning
+``exchange``   one row an exchange (R14). ``settings`` is MessagePack ``[Sampling, facts,
+               environment_digest]``: every parameter and every fact *or the reason why it is unknown*. The
+               plain columns beside it are copies for people with an ``sqlite3`` prompt; NULL there means
+               "see settings".
+``content``    the blob of an exchange (:mod:`comparator.evidence.codec`), in a table of its own: SQLite
+               gives a deleted row's pages back, but not those of a row that shrinks. No row: pruned.
+``pair``       one row a comparison; ``id`` is the order of evidence
+``fork``       one row a fork; ``detail`` is a MessagePack ``Fork``. Written as soon as it is seen, maybe
+               before its pair.
+``pin``        captures whose content is kept whatever ``max_bytes`` says
+``verdict``    gates' answers, with the state that they follow from
+``terminal``   (edge incarnation, sequence) of captures that ended, newest ones: deliveries are repeated after
+               a broken connection, and the second copy must find the first
+``ledger``     ended captures by incarnation, rollout and reason (``compared`` among them), forever
+=============  ==========================================================================================
+
+Settings of the file: WAL, so that readers never wait for the writer nor the writer for them; ``synchronous =
+NORMAL``, which loses nothing when the process is killed and never corrupts; a power cut may lose the last
+transactions. That is enough here: the rollback itself is latched in a file of its own, fsynced before it is
+announced. ``auto_vacuum = INCREMENTAL`` lets pruning give pages back to the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from comparator.evidence.errors import EvidenceForeign
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x666F726B
+"""``fork`` in ASCII; SQLite keeps it in the file's header, and ``file`` shows it."""
+
+_DDL = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE exchange (
+  id INTEGER PRIMARY KEY,
+  exchange_id TEXT NOT NULL UNIQUE,
+  capture_id TEXT NOT NULL,
+  arm TEXT NOT NULL,
+  replicate INTEGER NOT NULL,
+  rollout TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  pool TEXT NOT NULL,
+  endpoint TEXT NOT NULL,
+  engine TEXT NOT NULL,
+  environment_digest TEXT,
+  adapter TEXT,
+  template_sha256 TEXT,
+  seed INTEGER NOT NULL,
+  temperature REAL,
+  top_p REAL,
+  top_k INTEGER,
+  max_tokens INTEGER NOT NULL,
+  as_tokens INTEGER NOT NULL,
+  token_only INTEGER NOT NULL,
+  outcome TEXT NOT NULL,
+  error TEXT,
+  finish_reason TEXT,
+  stop_reason TEXT,
+  started_unix_s REAL,
+  ttft_s REAL,
+  last_token_s REAL,
+  total_s REAL,
+  timed_tokens INTEGER NOT NULL,
+  prompt_tokens INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  prompt_sha256 TEXT NOT NULL,
+  output_sha256 TEXT NOT NULL,
+  settings BLOB NOT NULL,
+  pruned INTEGER NOT NULL DEFAULT 0,
+  content_bytes INTEGER NOT NULL
+);
+CREATE INDEX exchange_capture ON exchange (capture_id);
+
+CREATE TABLE content (
+  id INTEGER PRIMARY KEY REFERENCES exchange (id),
+  blob BLOB NOT NULL
+);
+
+CREATE TABLE pair (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  capture_id TEXT NOT NULL,
+  left_exchange_id TEXT NOT NULL,
+  right_exchange_id TEXT NOT NULL,
+  rollout TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  fork_index INTEGER,
+  proper_prefix INTEGER NOT NULL,
+  max_error_nats REAL,
+  set_aside TEXT,
+  set_aside_reason TEXT,
+  incarnation TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  UNIQUE (left_exchange_id, right_exchange_id)
+);
+CREATE INDEX pair_capture ON pair (capture_id);
+CREATE INDEX pair_rollout ON pair (rollout, id);
+CREATE INDEX pair_forked ON pair (id) WHERE fork_index IS NOT NULL;
+
+CREATE TABLE fork (
+  capture_id TEXT NOT NULL,
+  left_arm TEXT NOT NULL,
+  right_arm TEXT NOT NULL,
+  replicate INTEGER NOT NULL,
+  rollout TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  fork_index INTEGER NOT NULL,
+  proper_prefix INTEGER NOT NULL,
+  left_token_id INTEGER,
+  right_token_id INTEGER,
+  left_margin_nats REAL,
+  right_margin_nats REAL,
+  max_error_nats REAL,
+  detail BLOB NOT NULL,
+  PRIMARY KEY (capture_id, left_arm, right_arm, replicate)
+) WITHOUT ROWID;
+
+CREATE TABLE pin (
+  capture_id TEXT PRIMARY KEY, rollout TEXT NOT NULL, why TEXT NOT NULL, unix_s REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE verdict (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  rollout TEXT NOT NULL,
+  unix_s REAL NOT NULL,
+  policy_digest TEXT NOT NULL,
+  gate TEXT NOT NULL,
+  answer TEXT NOT NULL,
+  value REAL,
+  "limit" REAL,
+  n INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  alpha REAL,
+  deciding_id TEXT,
+  acted TEXT,
+  state TEXT NOT NULL,
+  evidence_sequence INTEGER NOT NULL
+);
+CREATE INDEX verdict_rollout ON verdict (rollout, id);
+CREATE INDEX verdict_deciding ON verdict (deciding_id) WHERE deciding_id IS NOT NULL;
+
+CREATE TABLE terminal (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  incarnation TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  detail TEXT NOT NULL,
+  unix_s REAL,
+  UNIQUE (incarnation, sequence)
+);
+
+CREATE TABLE ledger (
+  incarnation TEXT NOT NULL,
+  rollout TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  count INTEGER NOT NULL,
+  highest_sequence INTEGER NOT NULL,
+  PRIMARY KEY (incarnation, rollout, reason)
+) WITHOUT ROWID;
+"""
+
+Migration = Callable[[sqlite3.Connection], None]
+
+MIGRATIONS: dict[int, Migration] = {}
+"""From version → one step up. Each runs in the transaction that also raises ``schema_version``."""
+
+
+def prepare(db: sqlite3.Connection, path: Path, *, writable: bool) -> None:
+    """Make an empty file ours, bring an older one up, refuse what is not ours.
+
+    Raises:
+        EvidenceForeign: another program's database, or a newer forkgate's.
+    """
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    if application == 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        if not writable:
+            raise EvidenceForeign(path, "empty: no judge has written to it yet")
+        _create(db)
+    elif application != APPLICATION_ID:
+        raise EvidenceForeign(path, "a database of another program; set another path")
+    found = version_of(db)
+    if found > SCHEMA_VERSION:
+        raise EvidenceForeign(
+            path,
+            f"written by a newer forkgate (schema_version {found}, this one knows {SCHEMA_VERSION}); "
+            "upgrade, or move the file away",
+        )
+    if found < SCHEMA_VERSION:
+        if not writable:
+            raise EvidenceForeign(
+                path,
+                f"schema_version {found} is older than {SCHEMA_VERSION}; start the judge once to migrate it",
+            )
+        migrate(db, found, path)
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    return int(row[0])
+
+
+def migrate(db: sqlite3.Connection, found: int, path: Path, target: int = SCHEMA_VERSION) -> None:
+    """Run the steps from ``found`` up to ``target``, each all or nothing.
+
+    Raises:
+        EvidenceForeign: there is no step from some version between.
+    """
+    for version in range(found, target):
+        step = MIGRATIONS.get(version)
+        if step is None:
+            raise EvidenceForeign(
+                path, f"no way from schema_version {version} to {version + 1}; move it away"
+            )
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            step(db)
+            db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (version + 1,))
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
+
+
+def _create(db: sqlite3.Connection) -> None:
+    # Before the first table, or it takes a full VACUUM to change.
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        # Somebody else may have been quicker between our look and our lock.
+        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            for statement in _DDL.split(";"):
+                if statement.strip():
+                    db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute("INSERT INTO meta (key, value) VALUES ('schema_version', ?)", (SCHEMA_VERSION,))
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")

@@ -1,0 +1,250 @@
+"""The one writer of a store."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from comparator.evidence import tables
+from comparator.evidence.codec import ContentError
+from comparator.evidence.errors import EvidenceError, EvidenceFull, EvidenceUnavailable, mapped
+from comparator.evidence.reader import BUSY_TIMEOUT_S, COMPARED, EvidenceReader
+from comparator.evidence.retention import Pruner
+from comparator.evidence.rows import Added, Batch, Drop, PairDone, Pin
+from comparator.evidence.schema import prepare
+from comparator.pair import Pair
+
+MIN_MAX_BYTES = 1_000_000
+"""Under this the empty tables and one long exchange would not fit."""
+
+_INSERT_EXCHANGE = (
+    f"INSERT OR IGNORE INTO exchange ({tables.EXCHANGE_COLUMNS}) "
+    f"VALUES ({','.join('?' * len(tables.EXCHANGE_COLUMNS.split(',')))})"
+)
+_INSERT_CONTENT = (
+    "INSERT OR IGNORE INTO content (id, blob) SELECT id, ? FROM exchange WHERE exchange_id = ? AND NOT pruned"
+)
+_INSERT_FORK = (
+    f"INSERT OR REPLACE INTO fork ({tables.FORK_COLUMNS}) "
+    f"VALUES ({','.join('?' * len(tables.FORK_COLUMNS.split(',')))})"
+)
+_INSERT_VERDICT = (
+    f"INSERT INTO verdict ({tables.VERDICT_COLUMNS}) "
+    f"VALUES ({','.join('?' * len(tables.VERDICT_COLUMNS.split(',')))})"
+)
+
+
+class EvidenceStore(EvidenceReader):
+    """Opens, or creates, the store and writes to it. Synchronous: give it a thread of its own.
+
+    One writer a file. A second one is not corruption (SQLite serialises them), but whoever waits longer than
+    :data:`BUSY_TIMEOUT_S` gets :class:`EvidenceBusy`. Each :meth:`add` is one transaction: after an error
+    nothing of that batch is kept, the store stays open, and the next call may succeed.
+
+    A read from another thread needs an :class:`EvidenceReader` of its own.
+    """
+
+    def __init__(self, path: Path | str, max_bytes: int, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        """Open for writing.
+
+        Args:
+            path: the database; created, readable by its owner alone, when absent. Its directory must exist.
+            max_bytes: pages in use at most, the write-ahead log (a few MB) apart.
+            busy_timeout_s: how long to wait for another process' lock.
+
+        Raises:
+            EvidenceError: its kinds say what is wrong with the file.
+        """
+        self.path = Path(path)
+        self.max_bytes = max_bytes
+        if max_bytes < MIN_MAX_BYTES:
+            raise EvidenceError(self.path, f"max_bytes: {max_bytes} is under the least, {MIN_MAX_BYTES}")
+        with mapped(self.path):
+            # Prompts and answers of clients are inside: nobody else's to read. SQLite would create it wider.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._db = sqlite3.connect(
+                self.path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+            )
+            self._pruner = Pruner(self._db)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _open(self) -> None:
+        prepare(self._db, self.path, writable=True)
+        mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise EvidenceUnavailable(
+                self.path,
+                f"its file system allows no write-ahead log (journal_mode {mode}); use a local disk",
+            )
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA journal_size_limit = 8388608")
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO meta (key, value) VALUES ('max_bytes', ?) "
+                "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (self.max_bytes,),
+            )
+
+    def close(self) -> None:
+        """Fold the log into the file and close."""
+        with mapped(self.path):
+            self._db.close()
+
+    def add(self, batch: Batch) -> Added:
+        """Keep a batch, all or nothing. Safe to repeat: what is there already is not counted twice.
+
+        Raises:
+            EvidenceFull: disk full, or pinned content alone exceeds ``max_bytes``.
+            EvidenceReadOnly, EvidenceBusy, EvidenceCorrupt, EvidenceUnavailable: see there.
+            EvidenceError: a value that cannot be stored.
+        """
+        try:
+            exchanges = [
+                tables.exchange_row(exchange)
+                for done in batch.pairs
+                for exchange in (done.pair.left, done.pair.right)
+            ]
+        except (ContentError, TypeError, OverflowError) as exc:
+            raise EvidenceError(self.path, f"a pair cannot be stored: {exc}") from exc
+        repeated: list[tuple[str, int]] = []
+        with mapped(self.path):
+            with self._transaction():
+                self._db.executemany(_INSERT_EXCHANGE, [row for row, _ in exchanges])
+                self._db.executemany(_INSERT_CONTENT, [(blob, row[0]) for row, blob in exchanges])
+                self._db.executemany(_INSERT_FORK, [tables.fork_seen_row(seen) for seen in batch.forks])
+                pairs = sum(self._add_pair(done, repeated) for done in batch.pairs)
+                drops = sum(self._add_drop(drop, repeated) for drop in batch.drops)
+                self._db.executemany(_INSERT_VERDICT, [tables.verdict_row(row) for row in batch.verdicts])
+                self._add_pins(batch.pins)
+                self._pruner.trim()
+                pruned = self._pruner.make_room(self._used_bytes, self.max_bytes)
+                used_bytes = self._used_bytes()
+                if used_bytes > self.max_bytes:
+                    raise EvidenceFull(
+                        self.path,
+                        f"{used_bytes} bytes in use and all that is left is pinned; unpin old rollbacks or "
+                        f"raise evidence.max_bytes ({self.max_bytes})",
+                    )
+            if pruned:
+                self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        return Added(pairs=pairs, drops=drops, repeated=tuple(repeated), pruned_exchanges=pruned)
+
+    def unpin(self, rollout: str) -> int:
+        """Let a rollout's kept content be pruned again; returns how many captures that frees."""
+        with mapped(self.path), self._transaction():
+            count = self._db.execute("DELETE FROM pin WHERE rollout = ?", (rollout,)).rowcount
+        self._pruner.floor = 0
+        return count
+
+    def pin_forks(self, rollout: str, why: str, unix_s: float, limit: int = 100) -> int:
+        """Pin the newest forked captures of a rollout that rolled back; returns how many are new."""
+        with mapped(self.path), self._transaction():
+            rows = self._db.execute(
+                "SELECT DISTINCT capture_id FROM pair WHERE rollout = ? AND fork_index IS NOT NULL "
+                "ORDER BY id DESC LIMIT ?",
+                (rollout, limit),
+            ).fetchall()
+            return self._add_pins(
+                [Pin(capture_id=row[0], rollout=rollout, why=why, unix_s=unix_s) for row in rows]
+            )
+
+    def _add_pair(self, done: PairDone, repeated: list[tuple[str, int]]) -> bool:
+        pair = done.pair
+        left, right = pair.left, pair.right
+        fork = pair.fork
+        new = self._db.execute(
+            "INSERT OR IGNORE INTO pair (capture_id, left_exchange_id, right_exchange_id, rollout, tenant, "
+            "fork_index, proper_prefix, max_error_nats, set_aside, set_aside_reason, incarnation, sequence) "
+            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                pair.capture_id,
+                left.exchange_id,
+                right.exchange_id,
+                right.rollout,
+                right.tenant,
+                None if fork is None else fork.fork_index,
+                fork is not None and fork.proper_prefix,
+                pair.max_error_nats,
+                None if pair.set_aside is None else pair.set_aside.value,
+                pair.set_aside_reason,
+                done.incarnation,
+                done.sequence,
+            ),
+        ).rowcount
+        if fork is not None:
+            self._db.execute(_INSERT_FORK, _fork_row(pair))
+        self._settle(done.incarnation, done.sequence, right.rollout, COMPARED, "", None, repeated)
+        return new == 1
+
+    def _add_drop(self, drop: Drop, repeated: list[tuple[str, int]]) -> bool:
+        return self._settle(
+            drop.incarnation, drop.sequence, drop.rollout, drop.reason, drop.detail, drop.unix_s, repeated
+        )
+
+    def _settle(
+        self,
+        incarnation: str,
+        sequence: int,
+        rollout: str,
+        reason: str,
+        detail: str,
+        unix_s: float | None,
+        repeated: list[tuple[str, int]],
+    ) -> bool:
+        new = self._db.execute(
+            "INSERT OR IGNORE INTO terminal (incarnation, sequence, reason, detail, unix_s) "
+            "VALUES (?,?,?,?,?)",
+            (incarnation, sequence, reason, detail, unix_s),
+        ).rowcount
+        if not new:
+            repeated.append((incarnation, sequence))
+            return False
+        self._db.execute(
+            "INSERT INTO ledger (incarnation, rollout, reason, count, highest_sequence) VALUES (?,?,?,1,?) "
+            "ON CONFLICT (incarnation, rollout, reason) DO UPDATE SET count = count + 1, "
+            "highest_sequence = max(highest_sequence, excluded.highest_sequence)",
+            (incarnation, rollout, reason, sequence),
+        )
+        return True
+
+    def _add_pins(self, pins: Sequence[Pin]) -> int:
+        before = self._count("pin")
+        self._db.executemany(
+            "INSERT OR IGNORE INTO pin (capture_id, rollout, why, unix_s) VALUES (?,?,?,?)",
+            [(pin.capture_id, pin.rollout, pin.why, pin.unix_s) for pin in pins],
+        )
+        return self._count("pin") - before
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            # A full disk may have rolled back by itself already.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._pruner.floor = 0  # what it had pruned is back
+            raise
+
+
+def _fork_row(pair: Pair) -> tuple[object, ...]:
+    assert pair.fork is not None
+    right = pair.right
+    return tables.fork_row(
+        pair.capture_id,
+        right.rollout,
+        right.tenant,
+        pair.left.arm.value,
+        right.arm.value,
+        right.replicate,
+        pair.fork,
+    )

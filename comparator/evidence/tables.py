@@ -1,0 +1,222 @@
+"""Values to rows and back. The only place that knows the order of columns."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from comparator.evidence.codec import Content, decode_content, encode_content
+from comparator.evidence.rows import StoredExchange, StoredFork, StoredPair, VerdictRow
+from comparator.pair import Fork, ForkSeen
+from comparator.records import Arm, Exchange, Fact, Outcome, Sampling, Timing
+
+EXCHANGE_COLUMNS = (
+    "exchange_id, capture_id, arm, replicate, rollout, tenant, request_id, pool, endpoint, engine, "
+    "environment_digest, adapter, template_sha256, seed, temperature, top_p, top_k, max_tokens, as_tokens, "
+    "token_only, outcome, error, finish_reason, stop_reason, started_unix_s, ttft_s, last_token_s, total_s, "
+    "timed_tokens, prompt_tokens, output_tokens, prompt_sha256, output_sha256, settings, pruned, "
+    "content_bytes"
+)
+EXCHANGE_SELECT = f"""
+SELECT {EXCHANGE_COLUMNS}, content.blob FROM exchange LEFT JOIN content USING (id)
+"""
+FORK_COLUMNS = (
+    "capture_id, left_arm, right_arm, replicate, rollout, tenant, fork_index, proper_prefix, left_token_id, "
+    "right_token_id, left_margin_nats, right_margin_nats, max_error_nats, detail"
+)
+VERDICT_COLUMNS = (
+    'rollout, unix_s, policy_digest, gate, answer, value, "limit", n, reason, alpha, deciding_id, acted, '
+    "state, evidence_sequence"
+)
+PAIR_SELECT = """
+SELECT pair.id, pair.capture_id, pair.rollout, pair.tenant, l.request_id, l.started_unix_s,
+  pair.left_exchange_id, pair.right_exchange_id, l.arm, r.arm, l.outcome, r.outcome,
+  pair.fork_index, pair.proper_prefix, pair.max_error_nats, pair.set_aside, pair.set_aside_reason,
+  EXISTS (SELECT 1 FROM pin WHERE pin.capture_id = pair.capture_id), l.pruned OR r.pruned
+FROM pair
+JOIN exchange l ON l.exchange_id = pair.left_exchange_id
+JOIN exchange r ON r.exchange_id = pair.right_exchange_id
+"""
+
+
+class _Settings(msgspec.Struct, frozen=True, array_like=True):
+    sampling: Sampling
+    facts: dict[str, Fact]
+    environment_digest: Fact
+
+
+_encoder = msgspec.msgpack.Encoder()
+_settings = msgspec.msgpack.Decoder(_Settings)
+_fork = msgspec.msgpack.Decoder(Fork)
+
+
+def ids_sha256(token_ids: Sequence[int]) -> str:
+    """Hex SHA-256 over token IDs, each as 8 bytes little-endian."""
+    return hashlib.sha256(struct.pack(f"<{len(token_ids)}q", *token_ids)).hexdigest()
+
+
+def exchange_row(exchange: Exchange) -> tuple[tuple[Any, ...], bytes]:
+    """Values for :data:`EXCHANGE_COLUMNS`, and the content blob."""
+    content = encode_content(exchange.prompt_token_ids, exchange.steps)
+    settings = _encoder.encode(_Settings(exchange.sampling, exchange.facts, exchange.environment_digest))
+    sampling, timing = exchange.sampling, exchange.timing
+    row = (
+        exchange.exchange_id,
+        exchange.capture_id,
+        exchange.arm.value,
+        exchange.replicate,
+        exchange.rollout,
+        exchange.tenant,
+        exchange.request_id,
+        exchange.pool,
+        exchange.endpoint,
+        exchange.engine,
+        _text(exchange.environment_digest),
+        _text(exchange.facts.get("adapter")),
+        _text(exchange.facts.get("template_sha256")),
+        sampling.seed,
+        sampling.temperature,
+        sampling.top_p,
+        sampling.top_k,
+        sampling.max_tokens,
+        exchange.as_tokens,
+        exchange.token_only,
+        exchange.outcome.value,
+        exchange.error,
+        exchange.finish_reason,
+        exchange.stop_reason,
+        timing.started_unix_s,
+        timing.ttft_s,
+        timing.last_token_s,
+        timing.total_s,
+        timing.tokens,
+        len(exchange.prompt_token_ids),
+        len(exchange.steps),
+        ids_sha256(exchange.prompt_token_ids),
+        ids_sha256(exchange.token_ids),
+        settings,
+        0,
+        len(content),
+    )
+    return row, content
+
+
+def exchange_of(row: Sequence[Any]) -> StoredExchange:
+    """From a row of :data:`EXCHANGE_SELECT`."""
+    settings = _settings.decode(row[33])
+    pruned = bool(row[34])
+    content = Content(prompt_token_ids=(), steps=()) if pruned else decode_content(row[36])
+    return StoredExchange(
+        exchange=Exchange(
+            exchange_id=row[0],
+            capture_id=row[1],
+            arm=Arm(row[2]),
+            replicate=row[3],
+            rollout=row[4],
+            tenant=row[5],
+            request_id=row[6],
+            pool=row[7],
+            endpoint=row[8],
+            engine=row[9],
+            environment_digest=settings.environment_digest,
+            prompt_token_ids=content.prompt_token_ids,
+            sampling=settings.sampling,
+            as_tokens=bool(row[18]),
+            token_only=bool(row[19]),
+            facts=settings.facts,
+            steps=content.steps,
+            finish_reason=row[22],
+            stop_reason=row[23],
+            outcome=Outcome(row[20]),
+            error=row[21],
+            timing=Timing(
+                started_unix_s=row[24], ttft_s=row[25], last_token_s=row[26], total_s=row[27], tokens=row[28]
+            ),
+        ),
+        pruned=pruned,
+        prompt_tokens=row[29],
+        output_tokens=row[30],
+        prompt_sha256=row[31],
+        output_sha256=row[32],
+    )
+
+
+def fork_row(
+    capture_id: str, rollout: str, tenant: str, left_arm: str, right_arm: str, replicate: int, fork: Fork
+) -> tuple[Any, ...]:
+    """Values for :data:`FORK_COLUMNS`."""
+    return (
+        capture_id,
+        left_arm,
+        right_arm,
+        replicate,
+        rollout,
+        tenant,
+        fork.fork_index,
+        fork.proper_prefix,
+        fork.left.token_id,
+        fork.right.token_id,
+        fork.left.margin_nats,
+        fork.right.margin_nats,
+        fork.max_error_nats,
+        _encoder.encode(fork),
+    )
+
+
+def fork_seen_row(seen: ForkSeen) -> tuple[Any, ...]:
+    return fork_row(
+        seen.capture_id, seen.rollout, seen.tenant, seen.left_arm.value, seen.right_arm.value, 0, seen.fork
+    )
+
+
+def fork_of(row: Sequence[Any]) -> StoredFork:
+    """From a row in the order of :data:`FORK_COLUMNS`."""
+    return StoredFork(
+        capture_id=row[0],
+        left_arm=row[1],
+        right_arm=row[2],
+        replicate=row[3],
+        rollout=row[4],
+        tenant=row[5],
+        fork=_fork.decode(row[13]),
+    )
+
+
+def verdict_row(verdict: VerdictRow) -> tuple[Any, ...]:
+    """Values for :data:`VERDICT_COLUMNS`, which follow the struct's own order but for ``limit``'s quotes."""
+    return (
+        verdict.rollout,
+        verdict.unix_s,
+        verdict.policy_digest,
+        verdict.gate,
+        verdict.answer,
+        verdict.value,
+        verdict.limit,
+        verdict.n,
+        verdict.reason,
+        verdict.alpha,
+        verdict.deciding_id,
+        verdict.acted,
+        verdict.state,
+        verdict.evidence_sequence,
+    )
+
+
+def verdict_of(row: Sequence[Any]) -> VerdictRow:
+    return VerdictRow(**dict(zip(VerdictRow.__struct_fields__, row, strict=True)))
+
+
+def pair_of(row: Sequence[Any]) -> StoredPair:
+    """From a row of :data:`PAIR_SELECT`."""
+    fields = dict(zip(StoredPair.__struct_fields__, row, strict=True))
+    for flag in ("proper_prefix", "pinned", "pruned"):
+        fields[flag] = bool(fields[flag])
+    return StoredPair(**fields)
+
+
+def _text(fact: Fact | None) -> str | None:
+    return None if fact is None or fact.value is None else str(fact.value)
