@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from comparator.pair import ForkSeen, Pair
 from comparator.records import LiveRecord
-from comparator.pair import Pair, ForkSeen
 from policies.verdict import Verdict
 
 State = TypeVar("State", bound=msgspec.Struct)
@@ -26,7 +26,10 @@ Evidence = Pair | ForkSeen | LiveRecord
 class Gate(Protocol[State]):
     """One frozen question about the evidence."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The gate's key in its policy file."""
+        ...
 
     def initial(self) -> State:
         """The state before any evidence."""

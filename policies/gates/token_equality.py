@@ -1,0 +1,108 @@
+"""Audit: any token fork between baseline and candidate is a breach (R21).
+
+State: :class:`TokenEqualityState`. The first fork decides, the moment its deciding token is seen; nothing
+takes it back. Only valid pairs count: a pair that was set aside says nothing about the candidate's numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from comparator.pair import ForkSeen, Pair
+from comparator.records import Arm, CaptureId, Outcome
+from policies.gates.base import Evidence
+from policies.verdict import Answer, Verdict
+
+
+class TokenEqualityState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="token_equality"):
+    pairs: int = 0
+    """Valid pairs that were compared to their end or to a fork."""
+    forks: int = 0
+    """Those of them that forked."""
+    deciding_id: CaptureId | None = None
+    fork_index: int | None = None
+
+
+class TokenEquality(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="token_equality",
+):
+    """Estimand: ``traffic``, the captured requests that went as the policy's rollout says."""
+
+    name: str = "token_equality"
+    estimand: Literal["traffic"] = "traffic"
+    minimum_pairs: int = 1_000
+    """Equal pairs before this gate may say pass; a fork needs no minimum."""
+
+    def __post_init__(self) -> None:
+        if self.minimum_pairs < 1:
+            raise ValueError(f"minimum_pairs: {self.minimum_pairs} is under 1; no data is no pass")
+
+    def initial(self) -> TokenEqualityState:
+        return TokenEqualityState()
+
+    def fold(self, state: TokenEqualityState, evidence: Evidence) -> TokenEqualityState:
+        if isinstance(evidence, ForkSeen):
+            if evidence.right_arm is not Arm.CANDIDATE or state.deciding_id is not None:
+                return state
+            return msgspec.structs.replace(
+                state, deciding_id=evidence.capture_id, fork_index=evidence.fork.fork_index
+            )
+        if not isinstance(evidence, Pair) or not evidence.valid or evidence.right.arm is not Arm.CANDIDATE:
+            return state
+        fork = evidence.fork
+        if fork is None:
+            compared = evidence.right.outcome is Outcome.COMPLETED
+            # An arm that failed or was stopped was equal as far as it went, which shows nothing.
+            return msgspec.structs.replace(state, pairs=state.pairs + compared)
+        first = state.deciding_id is None
+        return msgspec.structs.replace(
+            state,
+            pairs=state.pairs + 1,
+            forks=state.forks + 1,
+            deciding_id=evidence.capture_id if first else state.deciding_id,
+            fork_index=fork.fork_index if first else state.fork_index,
+        )
+
+    def verdict(self, state: TokenEqualityState) -> Verdict:
+        if state.deciding_id is not None:
+            # The first fork is counted when its pair ends; it is known earlier.
+            forks = max(state.forks, 1)
+            return self._verdict(
+                state,
+                Answer.FAIL,
+                value=float(forks),
+                n=max(state.pairs, 1),
+                reason=f"{forks} of {max(state.pairs, 1)} pairs forked; the first at output token "
+                f"{state.fork_index} of capture {state.deciding_id}",
+            )
+        if state.pairs < self.minimum_pairs:
+            return self._verdict(
+                state,
+                Answer.INCONCLUSIVE,
+                value=0.0,
+                n=state.pairs,
+                reason=f"no fork in {state.pairs} pairs; {self.minimum_pairs} are needed to pass",
+            )
+        return self._verdict(
+            state, Answer.PASS, value=0.0, n=state.pairs, reason=f"no fork in {state.pairs} pairs"
+        )
+
+    def _verdict(
+        self, state: TokenEqualityState, answer: Answer, *, value: float, n: int, reason: str
+    ) -> Verdict:
+        return Verdict(
+            gate=self.name,
+            answer=answer,
+            value=value,
+            limit=0.0,
+            n=n,
+            reason=reason,
+            deciding_id=state.deciding_id,
+        )

@@ -1,0 +1,198 @@
+"""The policy file: what is asked of a candidate, frozen and hashed before any traffic.
+
+::
+
+    level: token            # artifact | environment | token | statistical
+    alpha: 0.05             # the rollout's share of false alarms, split over gates, tenants and stages
+    on_fail: rollback       # or hold
+    gates:
+      token_equality: {minimum_pairs: 1000}
+      slow: {kind: latency, source: live, metric: ttft, quantile: 0.95, maximum_ratio: 1.2}
+
+A gate's key is its name; ``kind`` says what it is and may be left out where the name is a kind. Unknown keys,
+unknown gates and limits out of range are refused with their place in the file and a way out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import hashlib
+import importlib.resources
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from policies.errors import PolicyError
+from policies.gates import KINDS, AnyGate
+from policies.yaml_text import mapping_of
+
+SHIPPED = ("audit",)
+"""Names of the policies that come with the package."""
+
+
+class Level(enum.StrEnum):
+    """How equal two environments are meant to be (R11), strictest first."""
+
+    ARTIFACT = "artifact"
+    ENVIRONMENT = "environment"
+    TOKEN = "token"  # noqa: S105 - a level, not a secret
+    STATISTICAL = "statistical"
+
+
+class OnFail(enum.StrEnum):
+    ROLLBACK = "rollback"
+    HOLD = "hold"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A checked policy. Two policies that mean the same have the same :attr:`digest`, however written."""
+
+    name: str
+    level: Level
+    alpha: float
+    on_fail: OnFail
+    gates: dict[str, AnyGate]
+
+    def canonical(self) -> bytes:
+        """Canonical JSON of what the policy means: every default spelled out, keys sorted, no name.
+
+        The file's name is no part of it: a copied file is the same policy.
+        """
+        meaning = {
+            "level": self.level,
+            "alpha": self.alpha,
+            "on_fail": self.on_fail,
+            "gates": self.gates,
+        }
+        return msgspec.json.encode(meaning, order="sorted")
+
+    @property
+    def digest(self) -> str:
+        """``sha256:`` and the hex SHA-256 of :meth:`canonical`."""
+        return "sha256:" + hashlib.sha256(self.canonical()).hexdigest()
+
+
+def load_policy(name_or_text: str, where: str | None = None) -> Policy:
+    """A shipped policy by name, or one from the text of a policy file. Reads no file of the caller's.
+
+    Args:
+        name_or_text: one of :data:`SHIPPED`, or YAML text.
+        where: what messages call the text, for instance its file name.
+
+    Raises:
+        PolicyError: what is wrong, where, and what to do.
+    """
+    if re.fullmatch(r"[A-Za-z0-9_-]+", name_or_text):
+        if name_or_text not in SHIPPED:
+            raise PolicyError(
+                f"policy {name_or_text!r}: no shipped policy of that name"
+                f"{_meant(name_or_text, SHIPPED)}; shipped are {_words(SHIPPED)}, else give a file's path"
+            )
+        text = shipped_text(name_or_text)
+        return policy_of(mapping_of(text, name_or_text), name_or_text)
+    where = where or "policy"
+    return policy_of(mapping_of(name_or_text, where), where)
+
+
+def shipped_text(name: str) -> str:
+    """The commented YAML of a shipped policy."""
+    return importlib.resources.files("policies").joinpath("shipped", f"{name}.yaml").read_text("utf-8")
+
+
+def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
+    """A policy from a decoded file.
+
+    Raises:
+        PolicyError: as :func:`load_policy`.
+    """
+    known = ("level", "alpha", "on_fail", "gates")
+    for key in mapping:
+        if key not in known:
+            raise PolicyError(f"{where}: {key}: unknown key{_meant(key, known)}; known are {_words(known)}")
+    for key in ("level", "alpha", "gates"):
+        if key not in mapping:
+            raise PolicyError(f"{where}: {key}: missing; a policy needs level, alpha and gates")
+    alpha = mapping["alpha"]
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float):
+        raise PolicyError(f"{where}: alpha: {alpha!r} is no number; give one between 0 and 1, such as 0.05")
+    if not 0.0 < alpha < 1.0:
+        raise PolicyError(f"{where}: alpha: {alpha} is outside 0-1, both excluded; 0.05 is usual")
+    gates = mapping["gates"]
+    if not isinstance(gates, Mapping) or not gates:
+        raise PolicyError(
+            f"{where}: gates: must name at least one gate; without one nothing can fail, and nothing can pass"
+        )
+    return Policy(
+        name=where,
+        level=_one_of(Level, mapping["level"], f"{where}: level"),
+        alpha=float(alpha),
+        on_fail=_one_of(OnFail, mapping.get("on_fail", "rollback"), f"{where}: on_fail"),
+        gates={
+            str(name): _gate(str(name), limits, f"{where}: gates.{name}") for name, limits in gates.items()
+        },
+    )
+
+
+def _gate(name: str, limits: Any, where: str) -> AnyGate:
+    limits = {} if limits is None else limits
+    if not isinstance(limits, Mapping):
+        raise PolicyError(f"{where}: {limits!r} is no mapping of limits; write {{}} for the defaults")
+    kind = limits.get("kind", name)
+    if kind not in KINDS:
+        place = f"{where}.kind: {kind}" if "kind" in limits else where
+        raise PolicyError(
+            f"{place}: unknown gate{_meant(str(kind), KINDS)}; known are {_words(KINDS)}"
+            + ("" if "kind" in limits else " (a gate of another name needs `kind`)")
+        )
+    struct = KINDS[kind]
+    fields = [field for field in struct.__struct_fields__ if field != "name"]
+    for key in limits:
+        if key != "kind" and key not in fields:
+            raise PolicyError(
+                f"{where}.{key}: unknown key{_meant(str(key), fields)}; {kind} knows {_words(fields)}"
+            )
+    for key, hint in get_type_hints(struct).items():
+        choices = get_args(hint)
+        if get_origin(hint) is Literal and key in limits and limits[key] not in choices:
+            raise PolicyError(
+                f"{where}.{key}: {limits[key]!r} is unknown{_meant(str(limits[key]), choices)}; "
+                f"known are {_words(choices)}"
+            )
+    try:
+        return msgspec.convert({**limits, "kind": kind, "name": name}, struct)
+    except msgspec.ValidationError as exc:
+        raise PolicyError(_placed(str(exc), where)) from exc
+
+
+def _placed(message: str, where: str) -> str:
+    """msgspec's "... - at `$.maximum`" turned around, so that the place stands first."""
+    text, _, path = message.partition(" - at `$")
+    path = path.rstrip("`")
+    missing = re.match(r"Object missing required field `(\w+)`", text)
+    if missing:
+        return f"{where}{path}.{missing[1]}: missing; this gate has no default for it"
+    # Errors of a struct's own check name their field themselves, and msgspec adds the place of the whole.
+    own = re.match(r"(\w+)( or \w+)?: ", text)
+    return f"{where}{path}.{text}" if own else f"{where}{path}: {text[0].lower()}{text[1:]}"
+
+
+def _one_of(kind: type[enum.StrEnum], value: Any, where: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError as exc:
+        names = [member.value for member in kind]
+        raise PolicyError(
+            f"{where}: {value!r} is unknown{_meant(str(value), names)}; known are {_words(names)}"
+        ) from exc
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _words(names: Iterable[str]) -> str:
+    return ", ".join(names)

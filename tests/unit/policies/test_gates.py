@@ -1,0 +1,293 @@
+"""Gates: what each reads, when it speaks, and that its state is all there is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import msgspec
+import pytest
+
+from comparator.pair import ForkSeen
+from comparator.records import Arm, CaptureId, Fact, Outcome
+from policies.gates import ErrorRate, GateState, Latency, TokenEquality
+from policies.gates.histogram import STEPS, bin_of, middle_s, quantile_s
+from policies.gates.window import BLOCKS, Window
+from policies.verdict import Answer
+from tests.support.exchanges import live, pair
+
+T0 = 1_700_000_000.0
+
+
+def fork_seen(capture_id: str = "f", right_arm: Arm = Arm.CANDIDATE) -> ForkSeen:
+    fork = pair((1, 2), (1, 5)).fork
+    assert fork is not None
+    return ForkSeen(
+        capture_id=CaptureId(capture_id),
+        rollout="old-to-new",
+        tenant="acme",
+        left_arm=Arm.BASELINE,
+        right_arm=right_arm,
+        fork=fork,
+    )
+
+
+def fold(gate, items):
+    state = gate.initial()
+    for item in items:
+        state = gate.fold(state, item)
+    return state
+
+
+class TestTokenEquality:
+    gate = TokenEquality(minimum_pairs=3)
+
+    def test_no_data_is_inconclusive(self):
+        assert self.gate.verdict(self.gate.initial()).answer is Answer.INCONCLUSIVE
+
+    def test_equal_pairs_pass_only_after_the_minimum(self):
+        answers = [self.gate.verdict(fold(self.gate, [pair()] * n)).answer for n in (2, 3)]
+        assert answers == [Answer.INCONCLUSIVE, Answer.PASS]
+
+    def test_a_fork_seen_in_mid_stream_fails_at_once_and_names_the_capture(self):
+        verdict = self.gate.verdict(fold(self.gate, [fork_seen("f")]))
+        assert verdict.answer is Answer.FAIL
+        assert verdict.deciding_id == "f"
+        assert "output token 1 of capture f" in verdict.reason
+
+    def test_the_finished_pair_of_a_seen_fork_is_counted_once(self):
+        state = fold(self.gate, [fork_seen("f"), pair((1, 2), (1, 5), capture_id="f"), pair()])
+        assert (state.pairs, state.forks, state.deciding_id) == (2, 1, "f")
+        verdict = self.gate.verdict(state)
+        assert (verdict.value, verdict.n) == (1.0, 2)
+
+    def test_nothing_takes_a_fork_back(self):
+        state = fold(self.gate, [pair((1,), (2,), capture_id="f"), *[pair()] * 100])
+        assert self.gate.verdict(state).answer is Answer.FAIL
+
+    def test_a_proper_prefix_is_a_fork(self):
+        verdict = self.gate.verdict(fold(self.gate, [pair((1, 2), (1, 2, 3))]))
+        assert verdict.answer is Answer.FAIL
+
+    def test_the_control_arm_forks_without_breach(self):
+        state = fold(self.gate, [fork_seen(right_arm=Arm.CONTROL), pair((1,), (2,), right_arm=Arm.CONTROL)])
+        assert state == self.gate.initial()
+
+    @pytest.mark.parametrize(
+        "set_aside",
+        [
+            pair((1,), (2,), right={"prompt": (0,)}),
+            pair((1,), (2,), right={"digest": Fact(value="x"), "facts": {
+                "declared_environment_digest": Fact(value="y")}}),
+        ],
+        ids=["encoding", "digest"],
+    )  # fmt: skip
+    def test_a_pair_set_aside_is_no_evidence(self, set_aside):
+        assert not set_aside.valid
+        assert fold(self.gate, [set_aside]) == self.gate.initial()
+
+    def test_a_candidate_that_broke_off_is_not_counted_as_equal(self):
+        broken = pair((1, 2, 3), (1, 2), right={"outcome": Outcome.FAILED})
+        assert broken.valid
+        assert fold(self.gate, [broken]).pairs == 0
+
+    def test_live_records_say_nothing_of_tokens(self):
+        assert fold(self.gate, [live(canary=True, status=500)]) == self.gate.initial()
+
+
+class TestErrorRate:
+    gate = ErrorRate(source="live", maximum=0.1, minimum_requests=10, window_s=100.0)
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            live(canary=True, status=500),
+            live(canary=True, status=503),
+            live(canary=True, retried=True, pool="old"),
+            live(canary=True, aborted_by="upstream"),
+            live(canary=True, aborted_by="timeout"),
+        ],
+    )
+    def test_what_fails_a_canary(self, record):
+        state = fold(self.gate, [record])
+        assert self.gate.verdict(state).value == 1.0
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            live(canary=True, status=404),
+            live(canary=True, status=429),
+            live(canary=True, aborted_by="client"),
+            live(canary=True, aborted_by="drain"),
+            live(canary=True, status=0, aborted_by="client"),
+            live(canary=False, status=500),
+            pair((1,), (1,), right={"outcome": Outcome.FAILED}),
+        ],
+    )
+    def test_what_says_nothing_of_a_canary(self, record):
+        assert fold(self.gate, [record]) == self.gate.initial()
+
+    def test_under_the_minimum_even_all_failed_is_inconclusive(self):
+        verdict = self.gate.verdict(fold(self.gate, [live(canary=True, status=500)] * 9))
+        assert verdict.answer is Answer.INCONCLUSIVE
+        assert verdict.n == 9
+
+    @pytest.mark.parametrize(("bad", "answer"), [(2, Answer.PASS), (3, Answer.FAIL)])
+    def test_the_cap_itself_still_passes(self, bad, answer):
+        records = [live(canary=True)] * (20 - bad) + [live(canary=True, status=502)] * bad
+        verdict = self.gate.verdict(fold(self.gate, records))
+        assert verdict.answer is answer
+        assert verdict.value == bad / 20
+        assert (verdict.limit, verdict.n) == (0.1, 20)
+
+    def test_a_long_good_past_does_not_hide_a_fault(self):
+        good = [live(canary=True, started_unix_s=T0 + i) for i in range(1_000)]
+        bad = [live(canary=True, status=500, started_unix_s=T0 + 1_000 + i) for i in range(15)]
+        assert self.gate.verdict(fold(self.gate, good + bad)).answer is Answer.FAIL
+
+    def test_an_old_fault_falls_out_of_the_window(self):
+        bad = [live(canary=True, status=500, started_unix_s=T0)] * 20
+        good = [live(canary=True, started_unix_s=T0 + 500)] * 20
+        assert self.gate.verdict(fold(self.gate, bad + good)).answer is Answer.PASS
+
+    def test_shadow_failures_are_the_candidates_own(self):
+        gate = ErrorRate(source="shadow", maximum=0.1, minimum_requests=2)
+        failed = pair((1,), (), capture_id="f", right={"outcome": Outcome.TIMED_OUT})
+        baseline_failed = pair((), (1,), left={"outcome": Outcome.FAILED})
+        aborted = pair((1,), (), right={"outcome": Outcome.ABORTED})
+        state = fold(gate, [pair(), failed, baseline_failed, aborted, live(canary=True, status=500)])
+        verdict = gate.verdict(state)
+        assert (verdict.answer, verdict.value, verdict.n) == (Answer.FAIL, 0.5, 2)
+        assert verdict.deciding_id == "f"
+
+    def test_an_invalid_answer_of_the_candidate_is_a_failure(self):
+        gate = ErrorRate(source="shadow", maximum=0.1, minimum_requests=1)
+        state = fold(gate, [pair((1,), (), right={"outcome": Outcome.INVALID})])
+        assert gate.verdict(state).value == 1.0
+
+
+class TestLatency:
+    gate = Latency(source="live", metric="ttft", quantile=0.5, maximum_ratio=1.2, minimum_requests=10)
+
+    def records(self, canary, value_s, n=20):
+        return [live(canary=canary, first_byte_s=value_s)] * n
+
+    def test_a_slower_candidate_fails_with_both_values(self):
+        state = fold(self.gate, self.records(False, 0.2) + self.records(True, 0.3))
+        verdict = self.gate.verdict(state)
+        assert verdict.answer is Answer.FAIL
+        assert verdict.value == pytest.approx(1.5, rel=0.01)
+        assert verdict.limit == 1.2
+        assert "live ttft p50" in verdict.reason
+
+    def test_an_equal_one_passes(self):
+        state = fold(self.gate, self.records(False, 0.2) + self.records(True, 0.21))
+        assert self.gate.verdict(state).answer is Answer.PASS
+
+    @pytest.mark.parametrize(("base", "mine"), [(9, 20), (20, 9), (0, 20), (0, 0)])
+    def test_too_few_on_either_pool_is_inconclusive(self, base, mine):
+        state = fold(self.gate, self.records(False, 0.2, base) + self.records(True, 9.0, mine))
+        assert self.gate.verdict(state).answer is Answer.INCONCLUSIVE
+
+    def test_an_absolute_cap_needs_no_baseline(self):
+        gate = Latency(source="live", metric="ttft", quantile=0.5, maximum_s=0.25, minimum_requests=10)
+        assert gate.verdict(fold(gate, self.records(True, 0.3))).answer is Answer.FAIL
+        assert gate.verdict(fold(gate, self.records(True, 0.2))).answer is Answer.PASS
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            live(canary=True, streamed=False),
+            live(canary=True, status=500),
+            live(canary=True, first_byte_s=math.nan),
+            live(canary=True, retried=True),
+            live(canary=True, aborted_by="client"),
+            pair(),
+        ],
+    )
+    def test_only_streamed_answers_that_went_well_are_timed(self, record):
+        assert fold(self.gate, [record]) == self.gate.initial()
+
+    def test_tpot_of_shadow_pairs(self):
+        gate = Latency(source="shadow", metric="tpot", quantile=0.5, maximum_ratio=1.1, minimum_requests=1)
+        equal = pair((1, 2, 3), (1, 2, 3))
+        assert gate.verdict(fold(gate, [equal])).value == pytest.approx(0.01, rel=0.01)
+        one_token = pair((1,), (1,))
+        token_only = pair(left={"token_only": True}, right={"token_only": True})
+        cut = pair(right={"outcome": Outcome.CUT})
+        assert fold(gate, [one_token, token_only, cut]) == gate.initial()
+
+
+def test_histogram_bins_are_within_half_a_percent_and_ordered():
+    values = [1e-4 * 1.003**i for i in range(5_000)]
+    for value in values:
+        assert middle_s(bin_of(value)) == pytest.approx(value, rel=0.5 / STEPS * 1.01)
+    assert [bin_of(v) for v in values] == sorted(bin_of(v) for v in values)
+
+
+def test_histogram_clamps_the_absurd():
+    assert bin_of(0.0) == bin_of(1e-300) == bin_of(2.0**-20)
+    assert bin_of(1e300) == bin_of(math.inf) == bin_of(2.0**20)
+
+
+@pytest.mark.parametrize(("quantile", "rank"), [(0.5, 50), (0.95, 95), (0.999, 100), (0.001, 1)])
+def test_quantiles_are_nearest_rank(quantile, rank):
+    counts: dict[int, int] = {}
+    for value in range(1, 101):
+        counts[bin_of(float(value))] = counts.get(bin_of(float(value)), 0) + 1
+    assert quantile_s(counts, quantile) == pytest.approx(rank, rel=0.01)
+    assert quantile_s({}, quantile) is None
+
+
+def test_windows_merge_in_any_order_to_the_same():
+    shards = []
+    for seed in range(3):
+        window = Window()
+        for i in range(40):
+            window = window.add(T0 + (i * 7 + seed * 13) % 150, 10.0, ((i + seed) % 4,))
+        shards.append(window)
+    merged = [a.merge(b).merge(c) for a, b, c in itertools.permutations(shards)]
+    assert all(window == merged[0] for window in merged)
+
+
+def test_a_window_is_bounded_whatever_the_clock_does():
+    window = Window()
+    for unix_s in [0.0, 1e9, 5.0, 2e9, 1e9, *range(1_000)]:
+        window = window.add(float(unix_s), 1.0, (0,))
+    assert len(window.counts) <= BLOCKS
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        TokenEquality(),
+        ErrorRate(source="live", maximum=0.1),
+        Latency(source="live", metric="ttft", maximum_s=1.0),
+    ],
+    ids=lambda gate: gate.name,
+)
+def test_a_state_survives_serialisation_and_gives_the_same_verdict(gate):
+    state = fold(gate, [pair((1,), (2,)), live(canary=True), live(), fork_seen()])
+    again = msgspec.json.decode(msgspec.json.encode(state), type=GateState)
+    assert again == state
+    assert gate.verdict(again) == gate.verdict(state)
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [ErrorRate(source="live", maximum=0.1), Latency(source="live", metric="ttft", maximum_s=1.0)],
+    ids=lambda gate: gate.name,
+)
+def test_shards_merge_to_the_state_of_all_their_evidence(gate):
+    items = [live(canary=i % 2 == 0, status=500 if i % 5 == 0 else 200, first_byte_s=0.1 + i / 100)
+             for i in range(60)]  # fmt: skip
+    merged = fold(gate, items[:25]).merge(fold(gate, items[25:]))
+    assert gate.verdict(merged) == gate.verdict(fold(gate, items))
+
+
+def test_folding_never_changes_the_state_it_was_given():
+    gate = Latency(source="live", metric="ttft", maximum_s=1.0)
+    state = fold(gate, [live(canary=True)])
+    before = msgspec.json.encode(state)
+    gate.fold(state, live(canary=True))
+    assert msgspec.json.encode(state) == before

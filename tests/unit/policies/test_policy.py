@@ -1,0 +1,233 @@
+"""A policy file means one thing, or is refused with its place and a way out."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from policies.errors import PolicyError
+from policies.gates import KINDS, ErrorRate, Latency, TokenEquality
+from policies.policy import SHIPPED, Level, OnFail, Policy, load_policy, policy_of, shipped_text
+
+GOOD = """
+level: token
+alpha: 0.05
+gates:
+  token_equality: {minimum_pairs: 7}
+  slow: {kind: latency, source: live, metric: ttft, maximum_ratio: 1.5}
+"""
+
+
+def test_a_policy_is_read_with_its_defaults():
+    policy = load_policy(GOOD, "p.yaml")
+    assert policy.level is Level.TOKEN
+    assert policy.on_fail is OnFail.ROLLBACK
+    assert policy.gates["token_equality"] == TokenEquality(minimum_pairs=7)
+    assert policy.gates["slow"] == Latency(name="slow", source="live", metric="ttft", maximum_ratio=1.5)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_policy_loads_and_explains_itself(name):
+    policy = load_policy(name)
+    assert policy.name == name
+    assert shipped_text(name).startswith("#")
+
+
+def test_the_audit_policy_lets_any_fork_send_traffic_home():
+    policy = load_policy("audit")
+    assert policy.on_fail is OnFail.ROLLBACK
+    assert isinstance(policy.gates["token_equality"], TokenEquality)
+    assert {gate.source for gate in policy.gates.values() if isinstance(gate, ErrorRate)} == {
+        "live",
+        "shadow",
+    }
+
+
+def test_the_digest_is_of_the_meaning_not_of_the_writing():
+    other = """
+gates:
+  slow: {maximum_ratio: 1.50, metric: ttft, source: live, kind: latency, quantile: 0.95}
+  token_equality:
+    minimum_pairs: 7   # a comment
+on_fail: rollback
+alpha: 5.0e-2
+level: token
+"""
+    assert load_policy(GOOD, "a").digest == load_policy(other, "b").digest
+    assert load_policy(GOOD, "a").digest.startswith("sha256:")
+    assert len(load_policy(GOOD, "a").digest) == 71
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("alpha: 0.05", "alpha: 0.051"),
+        ("level: token", "level: statistical"),
+        ("minimum_pairs: 7", "minimum_pairs: 8"),
+        ("  slow:", "  slower:"),
+        ("gates:", "on_fail: hold\ngates:"),
+    ],
+)
+def test_any_change_of_meaning_changes_the_digest(old, new):
+    assert load_policy(GOOD, "p").digest != load_policy(GOOD.replace(old, new), "p").digest
+
+
+def test_a_policy_survives_its_own_serialisation():
+    policy = load_policy(GOOD, "p")
+    again = msgspec.json.decode(msgspec.json.encode(policy), type=Policy)
+    assert again == policy
+    assert again.digest == policy.digest
+
+
+HEAD = "level: token\nalpha: 0.05\n"
+REFUSED = [
+    (
+        "audti",
+        (
+            "policy 'audti': no shipped policy of that name, did you mean audit?; shipped are audit, "
+            "else give a file's path"
+        ),
+    ),
+    (
+        "level: token\nalpha: 0.0\ngates: {token_equality: {}}",
+        "p: alpha: 0.0 is outside 0-1, both excluded; 0.05 is usual",
+    ),
+    (
+        "level: token\nalpha: 1\ngates: {token_equality: {}}",
+        "p: alpha: 1 is outside 0-1, both excluded; 0.05 is usual",
+    ),
+    (
+        "level: token\nalpha: .nan\ngates: {token_equality: {}}",
+        "p: alpha: nan is outside 0-1, both excluded; 0.05 is usual",
+    ),
+    (
+        "level: token\nalpha: five\ngates: {token_equality: {}}",
+        "p: alpha: 'five' is no number; give one between 0 and 1, such as 0.05",
+    ),
+    (
+        "level: token\nalpha: true\ngates: {token_equality: {}}",
+        "p: alpha: True is no number; give one between 0 and 1, such as 0.05",
+    ),
+    (
+        "level: tokens\nalpha: 0.05\ngates: {token_equality: {}}",
+        (
+            "p: level: 'tokens' is unknown, did you mean token?; known are artifact, environment, "
+            "token, statistical"
+        ),
+    ),
+    (
+        HEAD + "on_fail: rolback\ngates: {token_equality: {}}",
+        "p: on_fail: 'rolback' is unknown, did you mean rollback?; known are rollback, hold",
+    ),
+    (HEAD + "gate: {}", "p: gate: unknown key, did you mean gates?; known are level, alpha, on_fail, gates"),
+    ("alpha: 0.05\ngates: {token_equality: {}}", "p: level: missing; a policy needs level, alpha and gates"),
+    (
+        HEAD + "gates: {}",
+        "p: gates: must name at least one gate; without one nothing can fail, and nothing can pass",
+    ),
+    (
+        HEAD + "gates: [token_equality]",
+        "p: gates: must name at least one gate; without one nothing can fail, and nothing can pass",
+    ),
+    (
+        HEAD + "gates: {tokn_equality: {}}",
+        (
+            "p: gates.tokn_equality: unknown gate, did you mean token_equality?; known are "
+            "token_equality, error_rate, latency (a gate of another name needs `kind`)"
+        ),
+    ),
+    (
+        HEAD + "gates: {mine: {kind: latenci}}",
+        (
+            "p: gates.mine.kind: latenci: unknown gate, did you mean latency?; known are "
+            "token_equality, error_rate, latency"
+        ),
+    ),
+    (
+        HEAD + "gates: {token_equality: 5}",
+        "p: gates.token_equality: 5 is no mapping of limits; write {} for the defaults",
+    ),
+    (
+        HEAD + "gates: {token_equality: {minimum_pair: 5}}",
+        (
+            "p: gates.token_equality.minimum_pair: unknown key, did you mean minimum_pairs?; "
+            "token_equality knows estimand, minimum_pairs"
+        ),
+    ),
+    (
+        HEAD + "gates: {token_equality: {minimum_pairs: 0}}",
+        "p: gates.token_equality.minimum_pairs: 0 is under 1; no data is no pass",
+    ),
+    (
+        HEAD + "gates: {token_equality: {name: x}}",
+        "p: gates.token_equality.name: unknown key; token_equality knows estimand, minimum_pairs",
+    ),
+    (
+        HEAD + "gates: {error_rate: {source: live}}",
+        "p: gates.error_rate.maximum: missing; this gate has no default for it",
+    ),
+    (
+        HEAD + "gates: {error_rate: {source: live, maximum: lots}}",
+        "p: gates.error_rate.maximum: expected `float`, got `str`",
+    ),
+    (
+        HEAD + "gates: {error_rate: {source: live, maximum: 2}}",
+        "p: gates.error_rate.maximum: 2.0 is outside 0-1 (a share of requests; 1 could never fail)",
+    ),
+    (
+        HEAD + "gates: {error_rate: {source: live, maximum: .1, window_s: 0}}",
+        "p: gates.error_rate.window_s: 0.0 is outside 1-604800 seconds",
+    ),
+    (
+        HEAD + "gates: {error_rate: {source: dead, maximum: .1}}",
+        "p: gates.error_rate.source: 'dead' is unknown; known are live, shadow",
+    ),
+    (
+        HEAD + "gates: {latency: {source: live, metric: ttft}}",
+        "p: gates.latency.maximum_s or maximum_ratio: give at least one, or the gate limits nothing",
+    ),
+    (
+        HEAD + "gates: {latency: {source: live, metric: tpot, maximum_s: 1}}",
+        ("p: gates.latency.metric: tpot needs token counts, which live records lack; set source: shadow"),
+    ),
+    (
+        HEAD + "gates: {latency: {source: live, metric: ttft, maximum_s: -1}}",
+        "p: gates.latency.maximum_s: -1.0 is not above 0",
+    ),
+    (
+        HEAD + "gates: {latency: {source: live, metric: ttft, maximum_s: 1, quantile: 95}}",
+        "p: gates.latency.quantile: 95.0 is outside 0-1, both excluded",
+    ),
+    (
+        HEAD + "level: token\n",
+        'p, line 3: found duplicate key "level" with value "token" (original value: "token")',
+    ),
+    ("- level\n- alpha\n", "p: the file is a list; it must be a mapping with level, alpha and gates"),
+    ("# nothing\n", "p: the file is empty; it must be a mapping with level, alpha and gates"),
+    ("1: 2\n", "p: key 1 is no text; put it in quotes"),
+    ("level: [token\n", "p, line 2: expected ',' or ']', but got '<stream end>'"),
+    (
+        "level: !!python/object:os.system x\n",
+        (
+            "p, line 1: could not determine a constructor for the tag "
+            "'tag:yaml.org,2002:python/object:os.system'"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_a_bad_policy_is_refused_with_its_place_and_a_way_out(text, message):
+    with pytest.raises(PolicyError) as caught:
+        load_policy(text, "p")
+    assert str(caught.value) == message
+
+
+def test_a_decoded_mapping_is_taken_as_well():
+    policy = policy_of({"level": "token", "alpha": 0.1, "gates": {"token_equality": None}}, "inline")
+    assert policy.gates["token_equality"] == TokenEquality()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_gate_names_what_it_estimates(kind):
+    assert "estimand" in KINDS[kind].__struct_fields__
