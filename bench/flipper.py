@@ -1,4 +1,4 @@
-"""A judge that only flips: the real link server and the real latch file, two hundred breaches in a row.
+"""A judge that only flips: the real link server and the real latch, two hundred breaches in a row.
 
 ``python -m bench.flipper`` prints ``{"ready": true}``, waits until ``--edges`` edges follow its route table,
 then, over and over, sends the tenant to the candidate (not measured) and takes it home again as a breach
@@ -22,8 +22,12 @@ import uvloop
 
 from bench.receiver import CountingSink, Counts, tell
 from bench.routes import ROLLOUT, canary_table
-from forkgate.state.latch import Latched, LatchFile
+from forkgate.judge.latchkeeper import LatchKeeper
+from forkgate.state.latch import Latch, LatchFile
+from policies.rollout import Latch as Rollback
+from policies.rollout import Stage
 from policies.routes import RouteTable
+from policies.verdict import Answer, Verdict
 from proxy.link.server import LinkServer
 
 _WAIT_S = 10.0
@@ -38,6 +42,29 @@ class Flips(msgspec.Struct, frozen=True, kw_only=True):
     """Breach to last acknowledgement."""
     fsync_s: list[float]
     """Of that, writing and syncing the latch."""
+
+
+def _corrupt(reason: str) -> Latch:
+    raise SystemExit(reason)  # the file is new
+
+
+def _rollback() -> Rollback:
+    verdict = Verdict(
+        gate="token_equality",
+        answer=Answer.FAIL,
+        value=1.0,
+        limit=0.0,
+        n=1,
+        reason="1 of 1 pairs forked; 0 are allowed",
+        deciding_id="019b0000-0000-7000-8000-000000000000",
+    )
+    return Rollback(
+        rollout=ROLLOUT,
+        verdict=verdict,
+        policy_digest=f"sha256:{0:064x}",
+        from_stage=Stage.CANARY,
+        unix_s=time.time(),
+    )
 
 
 async def _wait_for_edges(server: LinkServer, count: int) -> None:
@@ -61,9 +88,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
     def table(epoch: int, *, canary: bool) -> RouteTable:
         return canary_table(arguments.live, arguments.candidate, epoch=epoch, canary=canary)
 
-    loop = asyncio.get_running_loop()
-    file = LatchFile(arguments.latch)
-    latch = file.open()
+    keeper = LatchKeeper(LatchFile(arguments.latch), _corrupt)
+    keeper.open()
     server = LinkServer(arguments.bind, None, CountingSink(Counts()), table(1, canary=False))
     await server.start()
     tell(b'{"ready": true}')
@@ -77,14 +103,15 @@ async def _serve(arguments: argparse.Namespace) -> None:
         await _flip(server, table(epoch, canary=True))
         await asyncio.sleep(_PAUSE_S)
         breach_s = time.monotonic()
-        entry = Latched(rollout=ROLLOUT, reason="bench", epoch=epoch + 1, at_unix_s=time.time())
-        await loop.run_in_executor(None, file.write, latch.with_latched(entry))
-        synced_s = time.monotonic()
+        written = await keeper.hold(Latch().with_latched(_rollback(), epoch + 1), _WAIT_S)
+        if not written.durable:
+            raise SystemExit(f"the latch could not be written: {written.error}")
         last_s = await _flip(server, table(epoch + 1, canary=False))
         total_s.append(last_s - breach_s)
-        fsync_s.append(synced_s - breach_s)
+        fsync_s.append(written.seconds)
         await asyncio.sleep(_PAUSE_S)
     tell(msgspec.json.encode(Flips(total_s=total_s, fsync_s=fsync_s)))
+    keeper.close()
     await server.stop()
 
 
