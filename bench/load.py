@@ -70,6 +70,7 @@ class _Client(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
         self._owner.lost(self)
 
     def data_received(self, data: bytes) -> None:
@@ -98,9 +99,9 @@ class _Client(asyncio.Protocol):
             self._owner.failed(self, f"status {status}, {body[:200]!r}")
 
     def send(self) -> None:
-        """One request, whole, now."""
-        assert self.transport is not None
-        self.transport.write(REQUEST.render())
+        """One request, whole, now. On a lost connection it goes nowhere; the loss was noted."""
+        if self.transport is not None:
+            self.transport.write(REQUEST.render())
 
 
 class _Owner:
@@ -128,11 +129,14 @@ class _Owner:
             _, client = await loop.create_connection(lambda: _Client(self), "127.0.0.1", port)
             self.clients.append(client)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Drop every connection, and wait until it is gone."""
         self._closing = True
         for client in self.clients:
             if client.transport is not None:
                 client.transport.abort()
+        while any(client.transport is not None for client in self.clients):
+            await asyncio.sleep(0.005)
 
     def check(self, name: str) -> None:
         if self.trouble is not None:
@@ -187,7 +191,7 @@ async def closed(
         owner.stopping = True
         with contextlib.suppress(TimeoutError):  # told below, by what is missing
             await asyncio.wait_for(owner.done.wait(), 10)
-    owner.close()
+    await owner.close()
     owner.check(name)
     if done == 0 or not owner.done.is_set():
         raise BenchError(f"{name}: {done} requests answered in {seconds} s, and the last ones never")
@@ -255,8 +259,8 @@ class _Open(_Owner):
         super().failed(client, what)
         self.done.set()
 
-    def close(self) -> None:
-        super().close()
+    async def close(self) -> None:
+        await super().close()
         if self._timer is not None:
             self._timer.close()
 
@@ -288,7 +292,7 @@ async def opened(
                 ) from None
             cpu_after, end = cpu_s(pids), time.monotonic()
     finally:
-        owner.close()
+        await owner.close()
     owner.check(name)
     completed_before, cpu_before, start = owner.before
     return Window(
@@ -317,6 +321,7 @@ class _Stream(asyncio.Protocol):
         self.transport.write(STREAM_REQUEST.render())
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
         self._owner.lost()
 
     def data_received(self, data: bytes) -> None:
@@ -385,9 +390,10 @@ class Streams:
         return Window(seconds=end - start, completed=done, cpu_s=spent)
 
     async def close(self) -> None:
-        """Drop them all."""
+        """Drop them all, and wait until they are gone."""
         self._closing = True
         for stream in self._streams:
             if stream.transport is not None:
                 stream.transport.abort()
-        await asyncio.sleep(0.1)  # an abort takes effect in the loop's next turn
+        while any(stream.transport is not None for stream in self._streams):
+            await asyncio.sleep(0.005)
