@@ -74,6 +74,15 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """system_fingerprint, environment_digest, processor_order, batch_size... what the answer itself told."""
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy an endpoint says it is: shadows wait while it has a queue (design rule 10)."""
+
+    running: int
+    waiting: int
+    kv_cache_usage: Fact
+    """0-1, or why it is unknown."""
+
+
 class Capability(enum.StrEnum):
     TOKEN_IN = "token_in"  # takes prompt token IDs  # noqa: S105
     TOKEN_OUT = "token_out"  # returns generated token IDs, streaming  # noqa: S105
@@ -128,7 +137,15 @@ class EngineInvalid(EngineError):  # noqa: N818
 
 
 class CannotEncode(EngineError):  # noqa: N818
-    """This call has no faithful token form on this engine (tools, images, n > 1 ...)."""
+    """This call has no faithful token form on this engine (tools, images, n > 1 ...).
+
+    ``goes_as_itself`` says whether :meth:`Engine.generate` takes it as ``Prompt.call``; if not, it is skipped
+    with this reason.
+    """
+
+    def __init__(self, where: str, message: str, *, goes_as_itself: bool) -> None:
+        super().__init__(where, message)
+        self.goes_as_itself = goes_as_itself
 
 
 class Engine(Protocol):
@@ -156,6 +173,10 @@ class Engine(Protocol):
         Closing the generator early aborts the generation in the engine. ``Step.received_s`` counts from
         the last request byte sent. Raises :class:`EngineError` kinds at any point.
         """
+        ...
+
+    async def load(self) -> Load:
+        """What the endpoint's own metrics say now. Raises :class:`EngineError`, also where it has none."""
         ...
 
     async def close(self) -> None:

@@ -147,8 +147,8 @@ def _refuse_other_attention(folder: pathlib.Path, config: Any) -> None:
     windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     if kinds != {"full_attention"} or windowed:
         raise UnsupportedModel(
-            f"--model {folder}: model type {config.model_type!r} uses {sorted(kinds)} attention with a window "
-            f"of {getattr(config, 'sliding_window', None)}; the reference engine serves full attention only"
+            f"--model {folder}: model type {config.model_type!r} has {sorted(kinds)} attention, window "
+            f"{getattr(config, 'sliding_window', None)}; the reference engine serves full attention only"
         )
 
 
@@ -202,7 +202,7 @@ def _identity(options: EngineServerOptions, folder: pathlib.Path, matmul: Matmul
             "prefill_chunk": options.prefill_chunk,
             "prefix_caching": False,
             "speculative_decoding": False,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),  # a str subclass of torch's own
             "transformers": transformers.__version__,
             "python": platform.python_version(),
             "cpu_model": cpu_model(),

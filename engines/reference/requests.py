@@ -180,12 +180,7 @@ def _message(place: int, message: dict[str, Any]) -> dict[str, str]:
     if not isinstance(role, str):
         raise BadRequest(f"{where}.role: a text is needed", where)
     if isinstance(content, list):
-        texts = [
-            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
-        ]
-        if len(texts) != len(content) or not all(isinstance(text, str) for text in texts):
-            raise BadRequest(f"{where}.content: only parts of type text are served", where)
-        content = "\n".join(texts)
+        content = "\n".join(_part(where, part) for part in content)
     if not isinstance(content, str):
         raise BadRequest(f"{where}.content: a text is needed", where)
     return {"role": role, "content": content}

@@ -1,0 +1,248 @@
+"""What an endpoint really honours, found out with real requests.
+
+Servers drop unknown fields in silence, so a 200 proves nothing. Each capability is shown by an effect that
+a server without it cannot have: IDs that come back, equal draws for equal seeds *and* other draws for
+another, a refusal of a nonsensical salt, fewer running requests after a connection was dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+import msgspec
+
+from comparator.records import Sampling
+from engines.base import (
+    Call,
+    CallKind,
+    CannotEncode,
+    Capability,
+    Encoding,
+    EngineError,
+    EngineInvalid,
+    EngineRefused,
+    Finish,
+    Load,
+    Prompt,
+    Steps,
+)
+
+_TEXT = "Once upon a time, in a town by the sea, there lived"
+_CHAT = [{"role": "user", "content": _TEXT}]
+_ANY_IDS: tuple[int, ...] = (17, 29, 113, 57, 211)
+"""A prompt for a server that cannot encode one; every vocabulary has these."""
+_DEPTHS = (20, 5, 1)
+_SEEDED_TOKENS = 16
+_SEED_TRIES = 3
+_LONG_TOKENS = 400
+_ABORT_TRIES = 40
+_ABORT_PAUSE_S = 0.25
+
+
+class Probed(Protocol):
+    """The part of an adapter that is probed."""
+
+    base_url: str
+
+    async def encode(self, call: Call) -> Encoding: ...
+
+    def generate(self, prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]: ...
+
+    async def load(self) -> Load: ...
+
+    async def refuses(self, prompt: Prompt, field: str, value: object) -> bool:
+        """Whether the endpoint refuses this prompt (4xx) when ``field`` has this value."""
+        ...
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """What was shown, and the reason for each thing that was not."""
+
+    has: set[Capability] = msgspec.field(default_factory=set)
+    missing: dict[Capability, str] = msgspec.field(default_factory=dict)
+    max_logprobs: int = 0
+    finish: Finish | None = None
+    """Of the first generation that worked."""
+
+
+class Prober:
+    """Runs every check against one endpoint. One that cannot be reached raises: it has no findings."""
+
+    def __init__(self, engine: Probed, model: str, *, deepest: int | None = None) -> None:
+        self._engine = engine
+        self._model = model
+        self._depths = _DEPTHS if deepest is None else tuple(sorted({deepest, *_DEPTHS}, reverse=True))
+        self._deepest = deepest
+        self._found = Found()
+        self._prompt_ids = _ANY_IDS
+
+    async def run(self) -> Found:
+        await self._encodes()
+        await self._generates()
+        if Capability.TOKEN_OUT in self._found.has:
+            await self._seeds()
+            await self._salts()
+            await self._priorities()
+            await self._aborts()
+        else:
+            for capability in (Capability.SEED, Capability.CACHE_SALT, Capability.PRIORITY, Capability.ABORT):
+                self._found.missing[capability] = "not tried: no token IDs come back"
+        return self._found
+
+    def _has(self, capability: Capability) -> None:
+        self._found.has.add(capability)
+
+    async def _encodes(self) -> None:
+        try:
+            plain = await self._engine.encode(
+                Call(kind=CallKind.COMPLETION, body={"prompt": _TEXT}, model=self._model)
+            )
+            self._prompt_ids = plain.token_ids
+            chat = await self._engine.encode(
+                Call(kind=CallKind.CHAT, body={"messages": _CHAT}, model=self._model)
+            )
+        except (EngineRefused, EngineInvalid, CannotEncode) as error:
+            self._found.missing[Capability.ENCODE] = str(error)
+            return
+        if chat.token_ids == plain.token_ids:
+            self._found.missing[Capability.ENCODE] = (
+                "a chat and its bare text encode alike: no template is used"
+            )
+            return
+        self._has(Capability.ENCODE)
+
+    async def _generates(self) -> None:
+        """Token IDs in and out, and how deep the top-k goes."""
+        reason = "no depth was accepted"
+        for depth in self._depths:
+            try:
+                steps, finish = await self._run(seed=1, tokens=4, logprobs=depth)
+            except EngineRefused as error:
+                reason = f"top-{depth} was refused: {error}"
+                continue
+            except EngineInvalid as error:
+                reason = str(error)
+                break
+            self._found.finish = finish
+            self._found.max_logprobs = depth
+            self._has(Capability.LOGPROBS)
+            self._tokens(steps, finish)
+            return
+        self._found.missing[Capability.LOGPROBS] = reason
+        try:
+            steps, finish = await self._run(seed=1, tokens=4, logprobs=0)
+        except (EngineRefused, EngineInvalid) as error:
+            self._found.missing[Capability.TOKEN_IN] = self._found.missing[Capability.TOKEN_OUT] = str(error)
+            return
+        self._found.finish = finish
+        self._tokens(steps, finish)
+
+    def _tokens(self, steps: list[int], finish: Finish) -> None:
+        if steps:
+            self._has(Capability.TOKEN_OUT)
+        else:
+            self._found.missing[Capability.TOKEN_OUT] = "an answer of 4 tokens held no token ID"
+        if finish.prompt_token_ids == self._prompt_ids:
+            self._has(Capability.TOKEN_IN)
+        else:
+            self._found.missing[Capability.TOKEN_IN] = (
+                "no prompt_token_ids came back, so nothing proves which prompt ran"
+            )
+
+    async def _seeds(self) -> None:
+        # A busy server's batch may move a draw by itself, so equal draws get a few tries. A server that
+        # ignores the seed has no chance worth naming to draw 16 equal tokens.
+        try:
+            first, _ = await self._run(seed=11, tokens=_SEEDED_TOKENS)
+            others = [(await self._run(seed=seed, tokens=_SEEDED_TOKENS))[0] for seed in (12, 13)]
+            if all(other == first for other in others):
+                self._found.missing[Capability.SEED] = (
+                    "three different seeds drew the same tokens at temperature 1: the seed or the "
+                    "temperature is ignored"
+                )
+                return
+            for _ in range(_SEED_TRIES):
+                if (await self._run(seed=11, tokens=_SEEDED_TOKENS))[0] == first:
+                    self._has(Capability.SEED)
+                    return
+        except (EngineRefused, EngineInvalid) as error:
+            self._found.missing[Capability.SEED] = str(error)
+            return
+        self._found.missing[Capability.SEED] = "one seed drew different tokens each time: it is ignored"
+
+    async def _salts(self) -> None:
+        # A salt's effect is the absence of a cache hit, which no answer shows. But a server that reads the
+        # field refuses an empty one.
+        if await self._engine.refuses(self._prompt(seed=1, tokens=1), "cache_salt", ""):
+            self._has(Capability.CACHE_SALT)
+        else:
+            self._found.missing[Capability.CACHE_SALT] = (
+                "an empty cache_salt was not refused, so the field is not read: turn prefix caching off"
+            )
+
+    async def _priorities(self) -> None:
+        prompt = self._prompt(seed=1, tokens=1)
+        if not await self._engine.refuses(prompt, "priority", "nonsense"):
+            self._found.missing[Capability.PRIORITY] = (
+                "a priority of 'nonsense' was not refused, so it is not read"
+            )
+        elif await self._engine.refuses(prompt, "priority", 1):
+            self._found.missing[Capability.PRIORITY] = (
+                "a priority is refused: start the server with priority scheduling to let shadows stand back"
+            )
+        else:
+            self._has(Capability.PRIORITY)
+
+    async def _aborts(self) -> None:
+        """Drop a long generation and watch the endpoint's own count of requests fall."""
+        try:
+            before = await self._busy()
+        except EngineError as error:
+            self._found.missing[Capability.ABORT] = f"the endpoint tells no load to see it by: {error}"
+            return
+        prompt = self._prompt(seed=1, tokens=_LONG_TOKENS)
+        async with contextlib.aclosing(self._engine.generate(prompt)) as running:
+            async for _ in running:
+                break
+        for _ in range(_ABORT_TRIES):
+            if await self._busy() <= before:
+                self._has(Capability.ABORT)
+                return
+            await asyncio.sleep(_ABORT_PAUSE_S)
+        self._found.missing[Capability.ABORT] = (
+            f"{_ABORT_TRIES * _ABORT_PAUSE_S:.0f} s after its connection was dropped a request still ran (or "
+            "other traffic took its place)"
+        )
+
+    async def _busy(self) -> int:
+        load = await self._engine.load()
+        return load.running + load.waiting
+
+    def _prompt(self, *, seed: int, tokens: int, logprobs: int = 0) -> Prompt:
+        identity = uuid.uuid4().hex
+        return Prompt(
+            exchange_id=f"probe-{identity}",
+            model=self._model,
+            token_ids=self._prompt_ids,
+            sampling=Sampling(max_tokens=tokens, ignore_eos=True, seed=seed, logprobs=logprobs),
+            cache_salt=identity,
+        )
+
+    async def _run(self, *, seed: int, tokens: int, logprobs: int = 0) -> tuple[list[int], Finish]:
+        ids: list[int] = []
+        finish: Finish | None = None
+        async for part in self._engine.generate(self._prompt(seed=seed, tokens=tokens, logprobs=logprobs)):
+            if isinstance(part, Steps):
+                ids.extend(step.token_id for step in part.steps)
+            else:
+                finish = part
+        assert finish is not None
+        if len(ids) != tokens:
+            raise EngineInvalid(
+                self._engine.base_url, f"{tokens} tokens were asked for with ignore_eos, {len(ids)} came"
+            )
+        return ids, finish

@@ -1,0 +1,141 @@
+"""Adapter for the reference engine. It speaks vLLM's completions and render routes; no torch here."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, ClassVar
+
+import msgspec
+
+from comparator.records import Fact, Sampling
+from engines import calls
+from engines.base import (
+    Call,
+    CallKind,
+    CannotEncode,
+    Capability,
+    Encoding,
+    EngineInvalid,
+    EngineRefused,
+    Load,
+    Probe,
+)
+from engines.openai import OpenAIEngine
+from engines.probe import Prober
+
+
+class _Rendered(msgspec.Struct):
+    token_ids: list[int]
+    sampling_params: dict[str, Any]
+
+
+class _Card(msgspec.Struct):
+    chat_template: str | None = None
+
+
+class _Cards(msgspec.Struct):
+    data: list[_Card]
+
+
+class _Identity(msgspec.Struct):
+    digest: str
+    fields: dict[str, Any]
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class ReferenceEngine(OpenAIEngine):
+    """One process of ``forkgate engine``."""
+
+    name: str = "reference"
+    asks_facts: ClassVar[dict[str, Any]] = {"forkgate_facts": True}
+    known_facts: ClassVar[dict[str, Fact]] = {
+        "attention_mask": Fact(value="causal"),
+        "adapter": Fact(unknown="the reference engine serves no adapters"),
+    }
+    _template: Fact | None = None
+
+    async def probe(self) -> Probe:
+        """See :meth:`engines.base.Engine.probe`. About 80 tokens of generation."""
+        card = await self.card()
+        found = await Prober(self, card.id, deepest=card.max_logprobs).run()
+        found.has.add(Capability.DEFAULTS)
+        version = self._decoded(await self.endpoint.get("/version"), _Version, "/version").version
+        identity = self._decoded(
+            await self.endpoint.get("/forkgate/identity"), _Identity, "/forkgate/identity"
+        )
+        facts = dict(found.finish.facts) if found.finish is not None else {}
+        for name, value in identity.fields.items():
+            facts[f"identity.{name}"] = _fact(value)
+        return Probe(
+            engine=self.name,
+            version=version,
+            model=card.id,
+            has=frozenset(found.has),
+            missing=found.missing,
+            max_logprobs=found.max_logprobs,
+            facts={**facts, "template_sha256": await self._template_sha256()},
+        )
+
+    async def encode(self, call: Call) -> Encoding:
+        """See :meth:`engines.base.Engine.encode`."""
+        calls.check_token_form(self.base_url, call)
+        chat = calls.chat_of(self.base_url, call)
+        path = calls.PATHS[chat.kind] + "/render"
+        body = {**chat.body, "model": self.model_for(call.model)}
+        try:
+            told = await self.endpoint.post(path, body)
+        except EngineRefused as error:
+            if error.status == 400:  # it would refuse the client's request itself in the same words
+                raise CannotEncode(self.base_url, str(error), goes_as_itself=False) from error
+            raise
+        if chat.kind is CallKind.COMPLETION:
+            (rendered,) = self._decoded(told, list[_Rendered], path)
+            template = Fact(unknown="a completion prompt goes through no template")
+        else:
+            rendered = self._decoded(told, _Rendered, path)
+            template = await self._template_sha256()
+        params = {**rendered.sampling_params, "seed": 0, "logprobs": 0}  # both are the caller's to set
+        try:
+            sampling = msgspec.convert(params, Sampling)
+        except msgspec.ValidationError as error:
+            raise EngineInvalid(self.base_url, f"{path}: {error}") from error
+        return Encoding(token_ids=tuple(rendered.token_ids), sampling=sampling, template_sha256=template)
+
+    async def load(self) -> Load:
+        metrics = await self.metrics()
+        try:
+            return Load(
+                running=int(metrics["forkgate_reference_requests_running"]),
+                waiting=int(metrics["forkgate_reference_requests_waiting"]),
+                kv_cache_usage=Fact(value=metrics["forkgate_reference_kv_cache_usage_ratio"]),
+            )
+        except KeyError as error:
+            raise EngineInvalid(
+                self.base_url, f"/metrics has no {error}: is this a reference engine?"
+            ) from error
+
+    async def _template_sha256(self) -> Fact:
+        if self._template is None:
+            card = self._decoded(await self.endpoint.get("/v1/models"), _Cards, "/v1/models").data[0]
+            if card.chat_template is None:
+                self._template = Fact(unknown="the model has no chat template")
+            else:
+                self._template = Fact(
+                    value="sha256:" + hashlib.sha256(card.chat_template.encode()).hexdigest()
+                )
+        return self._template
+
+    def _decoded(self, body: bytes | None, kind: Any, path: str) -> Any:
+        try:
+            return msgspec.json.decode(body or b"", type=kind)
+        except msgspec.DecodeError as error:
+            raise EngineInvalid(self.base_url, f"{path}: {error}") from error
+
+
+def _fact(value: Any) -> Fact:
+    if isinstance(value, dict) and value.keys() == {"unknown"}:
+        return Fact(unknown=value["unknown"])
+    return Fact(value=value)

@@ -1,0 +1,263 @@
+"""HTTP to one endpoint: pooled connections, a credential of the pool's own, bounded waits, our own errors.
+
+A POST that a server dropped on a *reused* connection before any byte of an answer is sent once more on a
+fresh one: the server had closed an idle connection just as we wrote. Nothing else is ever repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pathlib
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from engines.base import (
+    EngineError,
+    EngineInvalid,
+    EngineOptions,
+    EngineRefused,
+    EngineTimeout,
+    EngineUnavailable,
+)
+
+_MAX_CONNECTIONS = 512
+_KEEPALIVE_S = 4.0  # under the 5 s after which uvicorn closes an idle connection
+_CREDENTIAL_S = 10.0
+_MAX_JSON_BYTES = 64 << 20
+_MAX_TOLD_BYTES = 2000
+_encode = msgspec.json.Encoder().encode
+
+
+class _Sent:
+    """What the trace hooks saw of one request."""
+
+    __slots__ = ("last_byte_s", "reused")
+
+    def __init__(self) -> None:
+        self.last_byte_s = time.perf_counter()
+        self.reused = False
+
+
+class Reply:
+    """An answer under way. ``read`` gives what has arrived, with its offset from the last byte sent."""
+
+    __slots__ = ("_chunk_timeout_s", "_endpoint", "_first", "_response", "_sent", "headers")
+
+    def __init__(
+        self, endpoint: Endpoint, response: aiohttp.ClientResponse, sent: _Sent, first_timeout_s: float
+    ) -> None:
+        self._endpoint = endpoint
+        self._response = response
+        self._sent = sent
+        self._first: float | None = first_timeout_s
+        self._chunk_timeout_s = endpoint.options.chunk_timeout_s
+        self.headers = response.headers
+
+    async def read(self) -> tuple[bytes, float]:
+        """All that has come since the last read, empty at the end, and the second it came.
+
+        Raises:
+            EngineTimeout: nothing within the first or the next chunk's time.
+            EngineUnavailable: the connection broke.
+        """
+        limit_s, self._first = self._first or self._chunk_timeout_s, None
+        try:
+            async with asyncio.timeout(limit_s):
+                data = await self._response.content.readany()
+        except TimeoutError as error:
+            raise EngineTimeout(
+                self._endpoint.where, f"no further byte of the answer in {limit_s} s"
+            ) from error
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise EngineUnavailable(self._endpoint.where, f"the answer broke off: {_words(error)}") from error
+        return data, time.perf_counter() - self._sent.last_byte_s
+
+    async def drain(self, limit_s: float) -> None:
+        """Read on to the end, so that the connection can serve again; give up after ``limit_s``."""
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
+            async with asyncio.timeout(limit_s):
+                while await self._response.content.readany():
+                    pass
+
+
+class Endpoint:
+    """Requests to one base URL. Made anywhere, used inside one event loop."""
+
+    def __init__(self, base_url: str, options: EngineOptions, tls: ssl.SSLContext | None = None) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.where = self.base_url
+        self.options = options
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+        self._credential: str | None = None
+        self._credential_read_s = -_CREDENTIAL_S
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, path: str, *, optional: bool = False) -> bytes | None:
+        """Body of a 200 answer. ``optional``: None where the route does not exist (403, 404, 405).
+
+        Raises:
+            EngineError: any kind of it.
+        """
+        return await self._whole("GET", path, None, optional)
+
+    async def post(self, path: str, body: Any, *, optional: bool = False) -> bytes | None:
+        """As :meth:`get`, with a JSON body."""
+        return await self._whole("POST", path, _encode(body), optional)
+
+    async def _whole(self, method: str, path: str, body: bytes | None, optional: bool) -> bytes | None:
+        try:
+            async with self._answer(method, path, body) as reply:
+                parts, size = [], 0
+                while data := (await reply.read())[0]:
+                    size += len(data)
+                    if size > _MAX_JSON_BYTES:
+                        raise EngineInvalid(self.where, f"{path}: an answer of over {_MAX_JSON_BYTES} bytes")
+                    parts.append(data)
+                return b"".join(parts)
+        except EngineRefused as error:
+            if optional and error.status in (403, 404, 405, 501):
+                return None
+            raise
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, body: Any) -> AsyncIterator[Reply]:
+        """POST and read the answer as it comes. Leaving the block early drops the connection."""
+        async with self._answer("POST", path, _encode(body)) as reply:
+            yield reply
+
+    @contextlib.asynccontextmanager
+    async def _answer(self, method: str, path: str, body: bytes | None) -> AsyncGenerator[Reply, None]:
+        deadline_s = time.perf_counter() + self.options.first_chunk_timeout_s
+        response, sent = await self._open(method, path, body, deadline_s)
+        whole = False
+        try:
+            if response.status != 200:
+                await self._refuse(path, response)
+            yield Reply(self, response, sent, max(deadline_s - time.perf_counter(), 0.001))
+            whole = response.content.at_eof()
+        finally:
+            # A connection goes back to the pool only when its answer was read to the end.
+            response.release() if whole else response.close()
+
+    async def _open(
+        self, method: str, path: str, body: bytes | None, deadline_s: float
+    ) -> tuple[aiohttp.ClientResponse, _Sent]:
+        for attempt in (1, 2):
+            sent = _Sent()
+            try:
+                async with asyncio.timeout(deadline_s - time.perf_counter()):
+                    response = await self._open_session().request(
+                        method,
+                        self.base_url + path,
+                        data=body,
+                        headers=self._headers(body is not None),
+                        allow_redirects=False,
+                        trace_request_ctx=sent,
+                    )
+            except aiohttp.ServerTimeoutError as error:
+                raise EngineTimeout(
+                    self.where, f"no connection in {self.options.connect_timeout_s} s"
+                ) from error
+            except TimeoutError as error:
+                raise EngineTimeout(
+                    self.where, f"{path}: no answer in {self.options.first_chunk_timeout_s} s"
+                ) from error
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if sent.reused and attempt == 1:
+                    continue
+                raise EngineUnavailable(self.where, f"{path}: {_words(error)}") from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise EngineUnavailable(self.where, f"{path}: {_words(error)}") from error
+            return response, sent
+        raise AssertionError("unreachable")
+
+    async def _refuse(self, path: str, response: aiohttp.ClientResponse) -> None:
+        try:
+            async with asyncio.timeout(self.options.chunk_timeout_s):
+                told = await response.content.read(_MAX_TOLD_BYTES)
+        except (TimeoutError, aiohttp.ClientError, ConnectionError):
+            told = b""  # the status alone says enough
+        message = f"{path}: HTTP {response.status}: {_error_message(told)}"
+        if response.status >= 500:
+            raise EngineUnavailable(self.where, message)
+        if response.status >= 400:
+            raise EngineRefused(self.where, message, response.status)
+        raise EngineInvalid(self.where, f"{message} (200 was expected)")
+
+    def _headers(self, has_body: bool) -> dict[str, str]:
+        headers = dict(self.options.headers)
+        if has_body:
+            headers["content-type"] = "application/json"
+        credential = self._read_credential()
+        if credential is not None:
+            headers["authorization"] = f"Bearer {credential}"
+        return headers
+
+    def _read_credential(self) -> str | None:
+        # Read again now and then: tokens in mounted secrets are rotated under a running judge.
+        path, now_s = self.options.credential_file, time.perf_counter()
+        if path is None or now_s - self._credential_read_s < _CREDENTIAL_S:
+            return self._credential
+        try:
+            self._credential = pathlib.Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise EngineError(self.where, f"credential_file {path}: {error.strerror}") from error
+        if not self._credential:
+            raise EngineError(self.where, f"credential_file {path}: it is empty")
+        self._credential_read_s = now_s
+        return self._credential
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            hooks = aiohttp.TraceConfig()
+            hooks.on_request_chunk_sent.append(_on_sent)
+            hooks.on_request_headers_sent.append(_on_sent)
+            hooks.on_connection_reuseconn.append(_on_reused)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=_MAX_CONNECTIONS, keepalive_timeout=_KEEPALIVE_S, ssl=self._tls or True
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.options.connect_timeout_s),
+                trace_configs=[hooks],
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("user-agent", "accept-encoding"),
+                read_bufsize=1 << 20,
+            )
+        return self._session
+
+
+async def _on_sent(_session: aiohttp.ClientSession, context: Any, _event: Any) -> None:
+    context.trace_request_ctx.last_byte_s = time.perf_counter()
+
+
+async def _on_reused(_session: aiohttp.ClientSession, context: Any, _event: Any) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _error_message(body: bytes) -> str:
+    """The words of an OpenAI-shaped error, else the body's beginning."""
+    try:
+        decoded = msgspec.json.decode(body)
+        error = decoded.get("error", decoded) if isinstance(decoded, dict) else {}
+        message = error.get("message", error.get("detail")) if isinstance(error, dict) else error
+        if isinstance(message, str):
+            return message
+    except msgspec.DecodeError:
+        pass
+    return body.decode("utf-8", "replace") or "no explanation"
