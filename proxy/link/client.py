@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
-import msgspec
 
-from policies.routes import RouteTable
 from proxy.edge.ports import CaptureHead, TableListener
 from proxy.edge.settings import EdgeSettings
 from proxy.ledger.edge import EdgeCounts, EdgeLedger
 from proxy.ledger.reasons import DropReason
 from proxy.link.channel import open_channel
+from proxy.link.follow import RETRY_S, TableFollower
 from proxy.link.outbox import Outbox
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.pb.link_pb2_grpc import LinkStub
@@ -41,17 +40,9 @@ _LOG = logging.getLogger(__name__)
 
 SUBMIT_S = 5.0
 """Deadline of one attempt to hand a batch over. The judge only queues it, so a slow answer is no answer."""
-RETRY_S = (0.05, 1.0)
-"""Pause after a failed attempt on a standing connection, doubling from the first to the second."""
 
 # The judge has read the batch and will never take it; all other failures leave its fate open.
-_REFUSALS = frozenset(
-    {
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-    }
-)
+_REFUSALS = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
 
 
 class EdgeLink:
@@ -84,6 +75,7 @@ class EdgeLink:
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._channel: grpc.aio.Channel | None = None
+        self._follower: TableFollower | None = None
         self._submitter: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._watching = False
@@ -94,7 +86,7 @@ class EdgeLink:
     @property
     def epoch(self) -> int:
         """Epoch of the table in use."""
-        return self._epoch
+        return self._epoch if self._follower is None else self._follower.epoch
 
     @property
     def judge_answers(self) -> bool:
@@ -124,7 +116,8 @@ class EdgeLink:
         self._channel = open_channel(self._settings.judge, self._settings.link_tls)
         stub = LinkStub(self._channel)
         self._submitter = asyncio.create_task(self._submit_forever(stub), name="link submit")
-        self._watcher = asyncio.create_task(self._watch_forever(stub), name="link watch")
+        self._follower = TableFollower(stub, self._identity, self._epoch, self._on_table, self._changed)
+        self._watcher = asyncio.create_task(self._follower.run(), name="link watch")
 
     async def close(self, drain_s: float) -> None:
         """Hand over what is queued, for at most ``drain_s`` seconds, and end the rest as ``shutdown``."""
@@ -190,59 +183,12 @@ class EdgeLink:
                 self._set(submitting=True)
                 return
 
-    # -- tables down ----------------------------------------------------------------------------------
+    # -- whether it answers ---------------------------------------------------------------------------
 
-    async def _watch_forever(self, stub: LinkAsyncStub) -> None:
-        pause_s = RETRY_S[0]
-        while True:
-            try:
-                if await self._watch(stub):
-                    pause_s = RETRY_S[0]
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                reason = error.code().name if isinstance(error, grpc.aio.AioRpcError) else "stream ended"
-                _LOG.info("link to the judge is down (%s)", reason)
-            self._set(watching=False)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_S[1])
-
-    async def _watch(self, stub: LinkAsyncStub) -> bool:
-        """Follow one stream to its end; returns whether anything came of it."""
-        call = stub.Watch(None, wait_for_ready=True)
-        came = False
-        try:
-            hello = pb.Hello(epoch=self._epoch)
-            hello.edge.sidecar = self._identity.sidecar
-            hello.edge.worker = self._identity.worker
-            hello.edge.incarnation = self._identity.incarnation
-            await call.write(pb.WatchUp(hello=hello))
-            while True:
-                down = await call.read()
-                if not isinstance(down, pb.WatchDown):
-                    return came
-                if down.route_table and self._take(down.route_table):
-                    await call.write(pb.WatchUp(acknowledge=pb.Acknowledge(epoch=self._epoch)))
-                if not came:
-                    came = True
-                    self._set(watching=True)
-                    self._outbox.report_again()
-        finally:
-            call.cancel()
-
-    def _take(self, encoded: bytes) -> bool:
-        """Use a table if it is newer. False when it is no table: it must not be acknowledged."""
-        try:
-            table = msgspec.json.decode(encoded, type=RouteTable)
-        except msgspec.DecodeError as error:
-            _LOG.error("route table from the judge is unusable and ignored: %s", error)
-            return False
-        if table.epoch > self._epoch:
-            try:
-                self._on_table(table)
-            except Exception:
-                _LOG.exception("route table %d could not be swapped in; %d stays", table.epoch, self._epoch)
-                return False
-            self._epoch = table.epoch
-        return True
+    def _changed(self, watching: bool) -> None:
+        self._set(watching=watching)
+        if watching:
+            self._outbox.report_again()
 
     def _set(self, *, watching: bool | None = None, submitting: bool | None = None) -> None:
         self._watching = self._watching if watching is None else watching
@@ -252,7 +198,7 @@ class EdgeLink:
         if answers != self._answers:
             self._answers = answers
             if answers:
-                _LOG.info("the judge answers; route table %d in use", self._epoch)
+                _LOG.info("the judge answers; route table %d in use", self.epoch)
                 self._on_table.judge_back()
             else:
                 _LOG.warning("the judge no longer answers")

@@ -25,7 +25,7 @@ from proxy.link.values import EdgeIdentity
 from proxy.live import LivePacker
 
 CAPTURE_BYTES = MESSAGE_BYTES // 4
-"""No capture larger than this leaves an edge, whatever the settings say: a batch must fit a message."""
+"""No capture and no batch grows beyond this, whatever the settings say: both together must fit a message."""
 
 
 class Outbox:
@@ -51,7 +51,7 @@ class Outbox:
         self._queue_items = limits.queue_items
         self._queue_bytes = limits.queue_bytes
         self._batch_items = limits.batch_items
-        self._batch_bytes = limits.batch_bytes
+        self._batch_bytes = min(limits.batch_bytes, CAPTURE_BYTES)
         self._age_s = limits.queue_age_s
         self._ledger = ledger
         self._clock = clock

@@ -259,7 +259,7 @@ class LinkServer:
             if kind == "acknowledge":
                 self._uses(peer, up.acknowledge.epoch)
             elif kind == "gone" and peer.is_supervisor:
-                await self._bury(up.gone)
+                await self.bury(up.gone)
                 peer.settled.append(up.gone.edge.incarnation)
                 peer.news.set()
 
@@ -293,7 +293,8 @@ class LinkServer:
         for flip in [flip for flip in self._flips if flip.complete]:
             self._flips.remove(flip)
 
-    async def _bury(self, gone: pb.EdgeGone) -> None:
+    async def bury(self, gone: pb.EdgeGone) -> None:
+        """Count an edge's end. Safe to tell twice."""
         identity = _identity(gone.edge)
         final = _counts(identity, gone.ledger)
         async with self._lock(identity.incarnation):
