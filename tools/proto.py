@@ -7,9 +7,9 @@ callers are type-checked.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
+import sysconfig
 import tempfile
 from importlib.resources import files
 from pathlib import Path
@@ -32,24 +32,21 @@ def render() -> dict[Path, str]:
 
     bundled = files("grpc_tools").joinpath("_proto")
     with tempfile.TemporaryDirectory() as scratch:
-        # mypy-protobuf's plugins are found by name, beside the interpreter that runs this
-        before = os.environ.get("PATH", "")
-        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"
-        try:
-            code = protoc.main(
-                [
-                    "protoc",
-                    f"-I{PROTO.parent}",
-                    f"-I{bundled}",
-                    f"--python_out={scratch}",
-                    f"--pyi_out={scratch}",
-                    f"--grpc_python_out={scratch}",
-                    f"--mypy_grpc_out={scratch}",
-                    str(PROTO),
-                ]
-            )
-        finally:
-            os.environ["PATH"] = before
+        # mypy-protobuf's plugin is named by its place: protoc would look for it in PATH only
+        plugin = Path(sysconfig.get_path("scripts")) / "protoc-gen-mypy_grpc"
+        code = protoc.main(
+            [
+                "protoc",
+                f"-I{PROTO.parent}",
+                f"-I{bundled}",
+                f"--plugin=protoc-gen-mypy_grpc={plugin}",
+                f"--python_out={scratch}",
+                f"--pyi_out={scratch}",
+                f"--grpc_python_out={scratch}",
+                f"--mypy_grpc_out={scratch}",
+                str(PROTO),
+            ]
+        )
         if code != 0:
             raise ProtocFailed(f"{PROTO}: protoc ended with {code}; run `make proto` to see why")
         made = {path.name: path.read_text() for path in sorted(Path(scratch).iterdir())}
