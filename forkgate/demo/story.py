@@ -45,10 +45,9 @@ def judge(seen: Seen) -> tuple[Check, ...]:
     """Hold what was seen against what the demo promises."""
     answers = [*seen.before, *seen.after]
     errors = [answer for answer in answers if answer.error is not None]
-    canary_before = {
-        answer.fingerprint for answer in seen.before if answer.tenant == seen.canary and not answer.error
-    }
-    canary_after = {answer.fingerprint for answer in seen.after if answer.tenant == seen.canary}
+    canary_before = _fingerprints(seen.before, seen.canary)
+    canary_after = _fingerprints(seen.after, seen.canary)
+    latched = seen.rollout["latched"] or {}
     old, new = seen.fingerprints[seen.baseline], seen.fingerprints[seen.candidate]
     flip = seen.flips[-1] if seen.flips else None
     fork = (seen.explanation or {}).get("fork")
@@ -67,9 +66,8 @@ def judge(seen: Seen) -> tuple[Check, ...]:
         Check(promise="a fork was found and explained", kept=fork is not None, seen=str(fork)),
         Check(
             promise="the rollout rolled back by itself",
-            kept=seen.rollout["state"] == "rolled_back"
-            and (seen.rollout["latched"] or {}).get("durable") is True,
-            seen=f"{seen.rollout['state']}, latch {seen.rollout['latched']}",
+            kept=seen.rollout["state"] == "rolled_back" and latched.get("durable") is True,
+            seen=f"{seen.rollout['state']}, latch {latched}",
         ),
         Check(
             promise="every edge acknowledged the flip",
@@ -107,9 +105,10 @@ def tell(seen: Seen, checks: Sequence[Check]) -> list[str]:
         lines.append(f"breach     {rollout['latched']['gate']}: {rollout['latched']['reason']}")
     if seen.flips:
         flip = seen.flips[-1]
+        flip_ms, fsync_ms = flip["seconds"] * 1000, flip["fsync_s"] * 1000
         lines.append(
-            f"rollback   {seen.canary}: {seen.candidate} → {seen.baseline}, {flip['edges']} edges, last one"
-            f" {flip['seconds'] * 1000:.1f} ms after the deciding token (and {flip['fsync_s'] * 1000:.1f} ms of fsync)"
+            f"rollback   {seen.canary}: {seen.candidate} → {seen.baseline}; the last of {flip['edges']} edges"
+            f" {flip_ms:.1f} ms after the deciding token (and {fsync_ms:.1f} ms of fsync)"
         )
     errors = sum(answer.error is not None for answer in [*seen.before, *seen.after])
     lines.append(f"clients    {len(seen.before) + len(seen.after)} live answers, errors {errors}")
@@ -133,6 +132,10 @@ def _fork_lines(seen: Seen) -> list[str]:
     if fork["max_error_nats"] is not None:
         lines.append(f"  largest logprob error up to there: {fork['max_error_nats']:.4f} nats")
     return [line.replace("\n", "\\n") for line in lines]
+
+
+def _fingerprints(answers: Sequence[Answer], tenant: str) -> set[str | None]:
+    return {answer.fingerprint for answer in answers if answer.tenant == tenant and answer.error is None}
 
 
 def _names(values: set[str | None]) -> str:
