@@ -17,6 +17,8 @@ class StatePaths:
         self.judge_lock = self.root / "judge.lock"
         self.table = self.root / "routes.json"
         self.latch = self.root / "rollback.latch"
+        self.rollouts = self.root / "rollouts.json"
+        """What the judge knew of its rollouts a second ago."""
         self.evidence = self.root / "evidence.db"
         self.admin_socket = self.root / "admin.sock"
         self.link_socket = self.root / "link.sock"

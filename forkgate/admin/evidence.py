@@ -1,0 +1,116 @@
+"""Questions about evidence. Each opens a reader of its own on a thread: the writer is never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from comparator.evidence import EvidenceReader
+from comparator.evidence.explain import as_text, explain
+from comparator.evidence.export import json_safe
+from forkgate.admin.errors import json_response
+from forkgate.admin.port import AdminPort, Refused
+from forkgate.admin.text import pair_line
+
+T = TypeVar("T")
+
+MAX_LIST = 1_000
+EXPORT_CHUNK_BYTES = 262_144
+
+
+class EvidenceRoutes:
+    """``/v1/evidence...``"""
+
+    def __init__(self, judge: AdminPort) -> None:
+        self._judge = judge
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/v1/evidence", self.list)
+        router.add_get("/v1/evidence/export", self.export)
+        router.add_get("/v1/evidence/{id}", self.show)
+        router.add_post("/v1/evidence/{id}/replay", self.replay)
+
+    async def list(self, request: web.Request) -> web.Response:
+        limit = _whole(request, "limit", 50, MAX_LIST)
+        filters = _filters(request)
+        cursor = request.query.get("cursor")
+        page = await self._read(lambda reader: reader.list(limit=limit, cursor=cursor, **filters))
+        pairs = [{**_plain(pair), "summary": pair_line(pair)} for pair in page.pairs]
+        return json_response({"pairs": pairs, "cursor": page.cursor})
+
+    async def show(self, request: web.Request) -> web.Response:
+        capture_id = request.match_info["id"]
+        shown = await self._read(lambda reader: reader.show(capture_id))
+        explanations = explain(shown)
+        text = "\n".join(as_text(one) for one in explanations)
+        if not explanations:
+            text = f"capture {capture_id} forked, and its pair was never finished"
+        plain = {**_plain(shown), "explanations": [_plain(one) for one in explanations]}
+        return json_response({**plain, "text": text})
+
+    async def replay(self, request: web.Request) -> web.Response:
+        return json_response(await self._judge.replay(request.match_info["id"]))
+
+    async def export(self, request: web.Request) -> web.StreamResponse:
+        filters = _filters(request)
+        reader = await asyncio.to_thread(EvidenceReader, self._judge.evidence_path)
+        try:
+            lines = reader.export(**filters)
+            # Read before the head goes out, so that a broken store is an error, not an empty file.
+            chunk = await asyncio.to_thread(_chunk, lines)
+            response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+            await response.prepare(request)
+            while chunk:
+                await response.write(chunk)
+                chunk = await asyncio.to_thread(_chunk, lines)
+            await response.write_eof()
+        finally:
+            await asyncio.to_thread(reader.close)
+        return response
+
+    async def _read(self, ask: Callable[[EvidenceReader], T]) -> T:
+        def work() -> T:
+            with EvidenceReader(self._judge.evidence_path) as reader:
+                return ask(reader)
+
+        return await asyncio.to_thread(work)
+
+
+def _chunk(lines: Iterator[bytes]) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    for line in lines:
+        parts.append(line)
+        size += len(line)
+        if size >= EXPORT_CHUNK_BYTES:
+            break
+    return b"".join(parts)
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = json_safe(msgspec.to_builtins(value))
+    return plain
+
+
+def _filters(request: web.Request) -> dict[str, Any]:
+    forked = request.query.get("forked")
+    if forked not in (None, "true", "false"):
+        raise Refused(400, f"forked: {forked!r} is not true or false", param="forked")
+    return {
+        "rollout": request.query.get("rollout"),
+        "tenant": request.query.get("tenant"),
+        "forked": None if forked is None else forked == "true",
+    }
+
+
+def _whole(request: web.Request, name: str, default: int, most: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise Refused(400, f"{name}: {text!r} is outside 1-{most}", param=name)
+    return int(text)

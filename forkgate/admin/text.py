@@ -1,0 +1,25 @@
+"""One pair in one line of text."""
+
+from __future__ import annotations
+
+import datetime
+
+from comparator.evidence import StoredPair
+
+
+def pair_line(pair: StoredPair) -> str:
+    """``ID  time  tenant  rollout  what came of it``."""
+    at = datetime.datetime.fromtimestamp(pair.started_unix_s, tz=datetime.UTC)
+    return f"{pair.capture_id}  {at:%Y-%m-%dT%H:%M:%SZ}  {pair.tenant}  {pair.rollout}  {_came_of_it(pair)}"
+
+
+def _came_of_it(pair: StoredPair) -> str:
+    if pair.set_aside is not None:
+        return f"set aside: {pair.set_aside}" + (
+            f", {pair.set_aside_reason}" if pair.set_aside_reason else ""
+        )
+    error = f", largest error {pair.max_error_nats:.4g} nats" if pair.max_error_nats is not None else ""
+    if pair.fork_index is None:
+        return f"equal{error}"
+    kind = "one stream ended" if pair.proper_prefix else "fork"
+    return f"{kind} at token {pair.fork_index}{error}"

@@ -1,0 +1,19 @@
+"""The judge: one asyncio process in which everything slow happens.
+
+============== =======================================================================================
+``process``    builds the parts, starts and stops them in order; ``python -m forkgate.judge``
+``judge``      what the link and the mirror report to; carries out what policies say
+``desk``       every rollout's state
+``publisher``  route tables, epochs, rollbacks: latch, publish, wait for every edge
+``latchkeeper`` the latch, written on a thread of its own
+``writer``     the evidence store, written on a thread of its own
+``checkpoint`` what the next judge must know after a ``kill -9``
+``fleet``      engines, opened and probed
+``mirrors``    the mirror, set up from the configuration
+``replay``     a stored pair run again
+``views``      all of it as plain data, for the admin API
+============== =======================================================================================
+
+A breach travels token → ``judge.fork_seen`` → ``desk`` → ``publisher.roll_back`` without waiting for
+anything but the latch's disk, and for that a bounded time only.
+"""

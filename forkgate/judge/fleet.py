@@ -1,0 +1,170 @@
+"""The engines behind every pool: opened once, probed until they answer, watched for what they lack."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from engines.base import Engine, EngineError, EngineOptions, Probe
+from forkgate.config.model import Config, PoolSection
+from policies.routes import PoolTLS
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+"""Between probes of an endpoint that did not answer."""
+REFRESH_S = 300.0
+"""Between probes of one that did: a server that is replaced in place is noticed."""
+PROBE_TIMEOUT_S = 120.0
+
+
+class OpenEngine(Protocol):
+    """:func:`engines.open_engine`, or a test's own."""
+
+    def __call__(
+        self, base_url: str, options: EngineOptions, *, tls: ssl.SSLContext | None = None
+    ) -> Engine: ...
+
+
+class Endpoint:
+    """One engine and what its last probe found."""
+
+    def __init__(self, url: str, engine: Engine, kind: str) -> None:
+        self.url = url
+        self.engine = engine
+        self.kind = kind
+        self.probe: Probe | None = None
+        self.error: str | None = "not probed yet"
+
+    def view(self) -> dict[str, Any]:
+        """For ``/v1/status``."""
+        probe = self.probe
+        return {
+            "url": self.url,
+            "engine": probe.engine if probe is not None else self.kind,
+            "version": probe.version if probe is not None else None,
+            "model": probe.model if probe is not None else None,
+            "has": sorted(one.value for one in probe.has) if probe is not None else [],
+            "missing": {one.value: why for one, why in probe.missing.items()} if probe is not None else {},
+            "max_logprobs": probe.max_logprobs if probe is not None else None,
+            "facts": {name: _fact(fact) for name, fact in probe.facts.items()} if probe is not None else {},
+            "error": self.error,
+        }
+
+
+def _fact(fact: Any) -> Any:
+    return {"value": fact.value} if fact.unknown is None else {"unknown": fact.unknown}
+
+
+def _context(tls: PoolTLS | None) -> ssl.SSLContext | None:
+    """The pool's own trust and client certificate; None leaves the system's trust in place."""
+    if tls is None:
+        return None
+    context = ssl.create_default_context(cafile=tls.ca_file)
+    if tls.client_cert_file is not None:
+        context.load_cert_chain(tls.client_cert_file, tls.client_key_file)
+    return context
+
+
+class Fleet:
+    """Endpoints of every pool that a rollout compares."""
+
+    def __init__(self, config: Config, open_engine: OpenEngine) -> None:
+        self._pools: dict[str, tuple[PoolSection, tuple[Endpoint, ...]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        for pool in config.pools:
+            urls = pool.shadow_endpoints or pool.endpoints
+            tls = _context(pool.tls)
+            endpoints = tuple(
+                Endpoint(
+                    url.rstrip("/"), open_engine(url.rstrip("/"), pool.engine, tls=tls), pool.engine.kind
+                )
+                for url in urls
+            )
+            self._pools[pool.name] = (pool, endpoints)
+
+    def endpoints(self, pool: str) -> Sequence[Endpoint]:
+        """Where shadow arms of this pool run. Raises KeyError."""
+        return self._pools[pool][1]
+
+    def start(self) -> None:
+        """Probe them all, each at its own pace; nobody waits."""
+        for name, (_, endpoints) in self._pools.items():
+            self._tasks += [
+                asyncio.create_task(self._watch(name, one), name=f"probe {one.url}") for one in endpoints
+            ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _, endpoints in self._pools.values():
+            for one in endpoints:
+                with contextlib.suppress(Exception):
+                    await one.engine.close()
+
+    def view(self, home: str) -> list[dict[str, Any]]:
+        """For ``/v1/status``."""
+        return [
+            {
+                "name": name,
+                "home": name == home,
+                "environment_digest": pool.environment_digest,
+                "shadow_endpoints": bool(pool.shadow_endpoints),
+                "endpoints": [one.view() for one in endpoints],
+            }
+            for name, (pool, endpoints) in self._pools.items()
+        ]
+
+    def unprobed(self) -> list[str]:
+        """Endpoints whose engine has not answered a probe."""
+        return [
+            f"pool {name}: {one.url}: {one.error}"
+            for name, (_, endpoints) in self._pools.items()
+            for one in endpoints
+            if one.probe is None
+        ]
+
+    async def _watch(self, pool: str, one: Endpoint) -> None:
+        while True:
+            await self._probe(pool, one)
+            await asyncio.sleep(REFRESH_S if one.error is None else RETRY_S)
+
+    async def _probe(self, pool: str, one: Endpoint) -> None:
+        started = time.monotonic()
+        before = one.error
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                probe = await one.engine.probe()
+        except EngineError as error:
+            one.error = str(error)
+        except TimeoutError:
+            one.error = f"{one.url}: no answer to a probe within {PROBE_TIMEOUT_S:g} s"
+        else:
+            changed = one.probe is None or (probe.version, probe.missing) != (
+                one.probe.version,
+                one.probe.missing,
+            )
+            one.probe, one.error = probe, None
+            if changed:
+                log.info(
+                    "engine probed",
+                    extra={
+                        "pool": pool,
+                        "endpoint": one.url,
+                        "engine": probe.engine,
+                        "version": probe.version,
+                        "lacks": {name.value: why for name, why in probe.missing.items()},
+                        "probe_s": round(time.monotonic() - started, 3),
+                    },
+                )
+            return
+        if one.error != before:
+            log.warning(
+                "engine does not answer", extra={"pool": pool, "endpoint": one.url, "error": one.error}
+            )

@@ -1,0 +1,239 @@
+"""The judge as a process: everything built once, started in order, stopped in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+
+import msgspec
+
+from engines import open_engine
+from forkgate.admin.server import AdminError, AdminServer
+from forkgate.judge.checkpoint import Checkpoints
+from forkgate.judge.desk import Desk
+from forkgate.judge.fleet import Fleet
+from forkgate.judge.judge import Judge
+from forkgate.judge.latchkeeper import LatchKeeper
+from forkgate.judge.mirrors import open_mirror
+from forkgate.judge.publisher import Publisher
+from forkgate.judge.replay import Replayer
+from forkgate.judge.settings import JudgeSettings
+from forkgate.judge.views import Views
+from forkgate.judge.writer import EvidenceWriter
+from forkgate.state.latch import Latch, LatchFile
+from forkgate.state.lock import Locked, StateLock
+from forkgate.state.paths import StatePaths
+from forkgate.state.table_file import TableCorrupt, read_table
+from forkgate.state.unreadable import all_latched
+from forkgate.supervisor.plan import link_address, pools, sidecar_name
+from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError
+from policies.policy import Policy, load_policy
+from proxy.ledger import JudgeLedger
+from proxy.link.channel import LinkError
+from proxy.link.server import LinkServer
+
+log = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 10.0
+"""For the judge of a supervisor that was killed a moment ago to end."""
+UPKEEP_S = 1.0
+EVIDENCE_CLOSE_S = 10.0
+
+
+class StartError(Exception):
+    """The judge cannot start: what, where, what to do."""
+
+
+class JudgeProcess:
+    """One judge life."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self.settings = settings
+        self.config = settings.config
+        self.paths = StatePaths(self.config.state_dir)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Judge until SIGTERM. Returns the exit status.
+
+        Raises:
+            StartError: another judge, or an address that cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        self.paths.create()
+        lock = StateLock(self.paths.judge_lock)
+        await self._acquire(lock)
+        try:
+            await self._judge()
+        finally:
+            lock.release()
+        return 0
+
+    async def _judge(self) -> None:
+        config = self.config
+        keeper = LatchKeeper(LatchFile(self.paths.latch), self._all_latched)
+        keeper.open()
+        desk = self._desk(keeper)
+        writer = EvidenceWriter(self.paths.evidence, config.evidence.max_bytes)
+        writer.start()
+        checkpoints = Checkpoints(self.paths.rollouts, desk, writer)
+        await checkpoints.restore()
+        publisher = Publisher(
+            home=config.home,
+            pools=pools(config),
+            states=desk.states,
+            keeper=keeper,
+            epoch=self._first_epoch(keeper.latch.epoch),
+            latch_s=config.judge.latch_s,
+            acknowledge_s=config.judge.acknowledge_s,
+        )
+        ledger = JudgeLedger()
+        prometheus = config.telemetry.prometheus
+        page = MetricsPage(prometheus.host, prometheus.port) if prometheus is not None else None
+        instruments = Instruments(
+            [page.reader] if page else [],
+            {"service.name": "forkgate", "service.instance.id": sidecar_name(config)},
+            [tenant.name for tenant in config.tenants],
+            lambda: self._observed(server, publisher, desk),
+        )
+        judge = Judge(desk, publisher, writer, instruments, checkpoints)
+        fleet = Fleet(config, open_engine)
+        mirror = open_mirror(config, fleet, judge, ledger)
+        judge.attach(mirror)
+        server = LinkServer(
+            link_address(config),
+            config.judge.tls,
+            judge,
+            publisher.table,
+            ledger=ledger,
+            past=writer.past,
+            edge_grace_s=config.judge.grace_s,
+        )
+        publisher.server = server
+        views = Views(self.settings, judge, server, fleet, Replayer(config, fleet, self.paths.evidence))
+        admin = AdminServer(self.paths.admin_socket, views)
+        await self._listen(admin, page, server, views)
+        fleet.start()
+        for asked in checkpoints.caught_up:
+            judge.obey(asked, time.monotonic())
+        self._say_ready(publisher.table.epoch, keeper.durable)
+        upkeep = asyncio.create_task(self._upkeep(publisher, checkpoints))
+        await self._stop.wait()
+        upkeep.cancel()
+        await mirror.close(config.judge.drain_s)
+        await judge.settle(config.judge.acknowledge_s)
+        await server.stop()
+        await checkpoints.save()
+        await admin.close()
+        if page is not None:
+            await page.close()
+        await fleet.close()
+        await writer.close(EVIDENCE_CLOSE_S)
+        keeper.close()
+        instruments.close()
+        log.info("stopped")
+
+    def _all_latched(self, why: str) -> Latch:
+        return all_latched([rollout.name for rollout in self.config.rollouts], why)
+
+    def _desk(self, keeper: LatchKeeper) -> Desk:
+        policies: dict[str, Policy] = {
+            rollout.name: load_policy(self.settings.policies[rollout.name], rollout.policy)
+            for rollout in self.config.rollouts
+        }
+        desk = Desk(self.config, policies, keeper.latch)
+        for state in desk.states():
+            if state.latch is not None:
+                desk.mark_durable(state.plan.name, keeper.durable)
+        return desk
+
+    async def _listen(
+        self, admin: AdminServer, page: MetricsPage | None, server: LinkServer, views: Views
+    ) -> None:
+        try:
+            await admin.start()
+            if page is not None:
+                await page.start()
+                views.metrics_address = f"http://{page.host}:{page.port}/metrics"
+            await server.start()
+        except (AdminError, PageError, LinkError) as error:
+            raise StartError(str(error)) from error
+
+    def _observed(self, server: LinkServer, publisher: Publisher, desk: Desk) -> Observed:
+        balance = server.ledger.balance()
+        try:
+            evidence_bytes = self.paths.evidence.stat().st_size
+        except OSError:
+            evidence_bytes = 0
+        return Observed(
+            edges=sum(1 for edge in server.edges() if edge.connected and not edge.is_supervisor),
+            epoch=publisher.table.epoch,
+            captured=balance.captured,
+            compared=balance.compared,
+            dropped=balance.dropped,
+            in_flight=balance.in_flight_edge + balance.in_flight_judge,
+            rolled_back={state.plan.name: state.latch is not None for state in desk.states()},
+            evidence_bytes=evidence_bytes,
+        )
+
+    async def _upkeep(self, publisher: Publisher, checkpoints: Checkpoints) -> None:
+        """What is looked after once a second: the latch's way to a disk that refused it, and checkpoints."""
+        while True:
+            await asyncio.sleep(UPKEEP_S)
+            keeper = publisher.keeper
+            if not keeper.durable and keeper.latch.latched:
+                written = await keeper.hold(keeper.latch, self.config.judge.latch_s)
+                if written.durable:
+                    log.info("the rollback latch is durable now")
+                    for name in keeper.latch.latched:
+                        publisher.latch_durable(name)
+            await checkpoints.save()
+
+    def _first_epoch(self, latch_epoch: int) -> int:
+        try:
+            table = read_table(self.paths.table)
+        except (TableCorrupt, OSError) as error:
+            log.warning("the supervisor's route table cannot be read", extra={"error": str(error)})
+            table = None
+        return max(self.settings.least_epoch, latch_epoch, table.epoch if table is not None else 0) + 1
+
+    async def _acquire(self, lock: StateLock) -> None:
+        end = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                lock.acquire()
+            except Locked as error:
+                if time.monotonic() >= end or self._stop.is_set():
+                    raise StartError(
+                        f"state_dir: another judge runs there: {error}; stop it first"
+                    ) from error
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    def _say_ready(self, epoch: int, durable: bool) -> None:
+        log.info(
+            "judging",
+            extra={
+                "link": link_address(self.config),
+                "admin": str(self.paths.admin_socket),
+                "epoch": epoch,
+                "latch_durable": durable,
+            },
+        )
+        if self.settings.ready_fd is not None:
+            os.write(self.settings.ready_fd, b"ready\n")
+            os.close(self.settings.ready_fd)
+
+
+def read_settings(raw: bytes) -> JudgeSettings:
+    """From standard input. Raises StartError."""
+    try:
+        return msgspec.json.decode(raw, type=JudgeSettings)
+    except msgspec.DecodeError as error:
+        raise StartError(f"settings on standard input: {error}") from error

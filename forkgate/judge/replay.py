@@ -1,0 +1,225 @@
+"""``evidence replay``: run a stored pair's arms again, from what is stored alone, and say whether the fork
+stands.
+
+Same token IDs, same explicit parameters, same seed, same logprob depth, a fresh cache salt each; both arms
+at once, each on its own pool as it is now. What is found is told, not stored: evidence is what traffic
+brought.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from comparator.compare import compare
+from comparator.evidence import EvidenceReader, Shown
+from comparator.evidence.export import json_safe
+from comparator.pair import Fork, ForkSide, Pair
+from comparator.records import Exchange, ExchangeId, Outcome, Step, Timing
+from engines.base import Engine, EngineError, EngineInvalid, EngineRefused, EngineTimeout, Finish, Prompt
+from forkgate.admin.port import Refused
+from forkgate.config.model import Config
+from forkgate.identifiers import uuid7
+from forkgate.judge.fleet import Endpoint, Fleet
+
+ARM_TIMEOUT_S = 300.0
+MAX_AT_ONCE = 2
+"""Replays that run together; a person asks for one, a script must not swamp the pools."""
+
+
+class Verdict(enum.StrEnum):
+    STANDS = "stands"  # the same as before: the same fork, or equal again
+    MOVED = "moved"  # another position, or other tokens there
+    VANISHED = "vanished"  # forked then, equal now
+    APPEARED = "appeared"  # equal then, forks now
+
+
+class Replayer:
+    """Runs stored pairs again."""
+
+    def __init__(self, config: Config, fleet: Fleet, evidence: Path) -> None:
+        self._config = config
+        self._fleet = fleet
+        self._evidence = evidence
+        self._room = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def replay(self, capture_id: str) -> dict[str, Any]:
+        """The admin API's answer.
+
+        Raises:
+            Refused: 409 when the pair is no longer whole, 502 when an engine failed.
+            EvidenceError: the store cannot be read, or knows no such capture.
+        """
+        shown = await asyncio.to_thread(self._show, capture_id)
+        left, right = _whole(shown)
+        async with self._room:
+            new_left, new_right = await asyncio.gather(
+                self._run(self._endpoint(left), left), self._run(self._endpoint(right), right)
+            )
+        for one in (new_left, new_right):
+            if one.outcome is not Outcome.COMPLETED:
+                raise Refused(502, f"{one.arm.value} on {one.endpoint}: {one.error}", code="engine_failed")
+        before, now = compare(left, right), compare(new_left, new_right)
+        verdict = judge(before.fork, now.fork)
+        return {
+            "capture_id": capture_id,
+            "verdict": verdict.value,
+            "before": _told(before),
+            "now": _told(now),
+            "text": _text(verdict, before, now),
+        }
+
+    def _show(self, capture_id: str) -> Shown:
+        with EvidenceReader(self._evidence) as reader:
+            return reader.show(capture_id)
+
+    def _endpoint(self, exchange: Exchange) -> Endpoint:
+        """The endpoint that answered then if its pool still has it, else the pool's first."""
+        try:
+            endpoints = self._fleet.endpoints(exchange.pool)
+        except KeyError:
+            raise Refused(
+                409, f"the configuration has no pool {exchange.pool!r} any more", code="pool_gone"
+            ) from None
+        return next((one for one in endpoints if one.url == exchange.endpoint), endpoints[0])
+
+    async def _run(self, endpoint: Endpoint, original: Exchange) -> Exchange:
+        prompt = Prompt(
+            exchange_id=uuid7(),
+            model=self._model(endpoint, original),
+            token_ids=original.prompt_token_ids,
+            sampling=original.sampling,
+            cache_salt=uuid.uuid4().hex,
+        )
+        return await run_arm(endpoint.engine, prompt, original, time.time)
+
+    def _model(self, endpoint: Endpoint, original: Exchange) -> str:
+        configured = self._config.pool(original.pool).engine.model
+        recorded = original.facts.get("model")
+        if configured is not None:
+            return configured
+        if recorded is not None and recorded.value is not None:
+            return str(recorded.value)
+        if endpoint.probe is not None and endpoint.probe.model is not None:
+            return endpoint.probe.model
+        raise Refused(
+            502,
+            f"pool {original.pool!r}: which model to ask for is unknown, set engine.model",
+            code="engine_failed",
+        )
+
+
+async def run_arm(engine: Engine, prompt: Prompt, original: Exchange, clock: Callable[[], float]) -> Exchange:
+    """One generation, collected. A failure is an outcome, not an exception."""
+    started_unix_s, started = clock(), time.monotonic()
+    steps: list[Step] = []
+    finish: Finish | None = None
+    outcome, problem = Outcome.COMPLETED, None
+    stream = engine.generate(prompt)
+    try:
+        async with asyncio.timeout(ARM_TIMEOUT_S):
+            async for event in stream:
+                if isinstance(event, Finish):
+                    finish = event
+                else:
+                    steps += event.steps
+        if finish is None:
+            outcome, problem = Outcome.INVALID, "the stream ended without a finish"
+    except EngineRefused as error:
+        outcome, problem = Outcome.REFUSED, str(error)
+    except EngineInvalid as error:
+        outcome, problem = Outcome.INVALID, str(error)
+    except (EngineTimeout, TimeoutError) as error:
+        outcome, problem = Outcome.TIMED_OUT, str(error) or f"no end within {ARM_TIMEOUT_S:g} s"
+    except EngineError as error:
+        outcome, problem = Outcome.FAILED, str(error)
+    finally:
+        await stream.aclose()
+    return msgspec.structs.replace(
+        original,
+        exchange_id=ExchangeId(prompt.exchange_id),
+        steps=tuple(steps),
+        finish_reason=finish.finish_reason if finish else None,
+        stop_reason=finish.stop_reason if finish else None,
+        outcome=outcome,
+        error=problem,
+        timing=Timing(
+            started_unix_s=started_unix_s,
+            ttft_s=steps[0].received_s if steps else None,
+            last_token_s=steps[-1].received_s if steps else None,
+            total_s=time.monotonic() - started,
+            tokens=len(steps),
+        ),
+    )
+
+
+def judge(before: Fork | None, now: Fork | None) -> Verdict:
+    """Whether what was found then is found again. Numbers may differ; position and tokens may not."""
+    if before is None:
+        return Verdict.STANDS if now is None else Verdict.APPEARED
+    if now is None:
+        return Verdict.VANISHED
+    return Verdict.STANDS if _place(before) == _place(now) else Verdict.MOVED
+
+
+def _place(fork: Fork) -> tuple[int, int | None, int | None]:
+    return fork.fork_index, fork.left.token_id, fork.right.token_id
+
+
+def _whole(shown: Shown) -> tuple[Exchange, Exchange]:
+    if not shown.pairs:
+        raise Refused(409, f"capture {shown.capture_id} has no finished pair to run again", code="not_whole")
+    exchanges = {stored.exchange.exchange_id: stored for stored in shown.exchanges}
+    left = exchanges.get(ExchangeId(shown.pairs[0].left_exchange_id))
+    right = exchanges.get(ExchangeId(shown.pairs[0].right_exchange_id))
+    if left is None or right is None or left.pruned or right.pruned:
+        raise Refused(409, f"capture {shown.capture_id} was pruned, its token IDs are gone", code="not_whole")
+    for one in (left.exchange, right.exchange):
+        if not one.as_tokens:
+            raise Refused(
+                409,
+                f"capture {shown.capture_id} went as the client's own request, whose body is not kept",
+                code="not_whole",
+            )
+    return left.exchange, right.exchange
+
+
+def _told(pair: Pair) -> dict[str, Any]:
+    return {
+        "fork": None if pair.fork is None else json_safe(msgspec.to_builtins(pair.fork)),
+        "max_error_nats": pair.max_error_nats,
+        "tokens": [len(pair.left.steps), len(pair.right.steps)],
+        "set_aside": pair.set_aside.value if pair.set_aside else None,
+        "set_aside_reason": pair.set_aside_reason,
+    }
+
+
+def _text(verdict: Verdict, before: Pair, now: Pair) -> str:
+    said = {
+        Verdict.STANDS: "the fork stands" if before.fork is not None else "equal then, equal now",
+        Verdict.MOVED: "the fork moved",
+        Verdict.VANISHED: "the fork vanished: the arms are equal now",
+        Verdict.APPEARED: "a fork appeared: the arms were equal then",
+    }[verdict]
+    return "\n".join([said, f"  then  {_line(before)}", f"  now   {_line(now)}"])
+
+
+def _line(pair: Pair) -> str:
+    error = "" if pair.max_error_nats is None else f", largest error {pair.max_error_nats:.4g} nats"
+    fork = pair.fork
+    if fork is None:
+        return f"equal over {min(len(pair.left.steps), len(pair.right.steps))} tokens{error}"
+    return f"token {fork.fork_index}: {_side(fork.left)} vs {_side(fork.right)}{error}"
+
+
+def _side(side: ForkSide) -> str:
+    if side.token_id is None:
+        return f"{side.arm.value} ended"
+    return f"{side.arm.value} {side.text!r}" if side.text else f"{side.arm.value} {side.token_id}"

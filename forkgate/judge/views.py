@@ -1,0 +1,213 @@
+"""The judge as people and tools see it: :class:`forkgate.admin.AdminPort`, made of plain data."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from comparator.evidence import EvidenceError
+from comparator.evidence.export import json_safe
+from forkgate.admin.port import Refused
+from forkgate.judge.fleet import Fleet
+from forkgate.judge.judge import Judge
+from forkgate.judge.replay import Replayer
+from forkgate.judge.settings import JudgeSettings
+from forkgate.state.paths import StatePaths
+from forkgate.supervisor.plan import sidecar_name
+from policies.rollout import RolloutState, Stage
+from proxy.ledger import Balance
+from proxy.link.server import LinkServer
+
+LIFTED_BY = "admin API"
+
+
+class Views:
+    """Reads everything, changes nothing but by :meth:`lift` and :meth:`replay`."""
+
+    def __init__(
+        self, settings: JudgeSettings, judge: Judge, server: LinkServer, fleet: Fleet, replayer: Replayer
+    ) -> None:
+        self._settings = settings
+        self._config = settings.config
+        self._judge = judge
+        self._server = server
+        self._fleet = fleet
+        self._replayer = replayer
+        self._paths = StatePaths(self._config.state_dir)
+        self._started = time.monotonic()
+        self._started_unix_s = time.time()
+        self.evidence_path: Path = self._paths.evidence
+        self.metrics_address: str | None = None
+
+    async def status(self) -> dict[str, Any]:
+        table = self._judge.publisher.table
+        edges = [edge for edge in self._server.edges() if not edge.is_supervisor]
+        return {
+            "version": importlib.metadata.version("forkgate"),
+            "sidecar": sidecar_name(self._config),
+            "state_dir": self._config.state_dir,
+            "judge": {
+                "pid": os.getpid(),
+                "incarnation": self._settings.incarnation,
+                "started_unix_s": self._started_unix_s,
+                "uptime_s": time.monotonic() - self._started,
+            },
+            "listen": self._listen(),
+            "metrics": self.metrics_address,
+            "epoch": table.epoch,
+            "home": table.home,
+            "routes": dict(table.routes),
+            "edges": [
+                {
+                    "sidecar": edge.identity.sidecar,
+                    "worker": edge.identity.worker,
+                    "incarnation": edge.identity.incarnation,
+                    "connected": edge.connected,
+                    "epoch": edge.epoch,
+                    "heard_s": edge.heard_s,
+                    "live_records_lost": edge.live_lost,
+                }
+                for edge in edges
+            ],
+            "pools": self._fleet.view(table.home),
+            "ledger": self.ledger(),
+            "rollouts": self.rollouts(),
+            "evidence": await self._evidence(),
+            "latch": {
+                "durable": self._judge.publisher.keeper.durable,
+                "epoch": self._judge.publisher.keeper.latch.epoch,
+                "trouble": self._judge.publisher.keeper.trouble,
+            },
+            "flips": [msgspec.to_builtins(flip) for flip in list(self._judge.flips)[-20:]],
+            "troubles": self.troubles(),
+        }
+
+    def ledger(self) -> dict[str, Any]:
+        ledger = self._server.ledger
+        lives = {name: _balance(ledger.balance(name)) for name in ledger.incarnations()}
+        return {
+            **_balance(ledger.balance()),
+            "late_batches": ledger.late_batches,
+            "live_records_lost": sum(edge.live_lost for edge in self._server.edges()),
+            "incarnations": lives,
+        }
+
+    def rollouts(self) -> list[dict[str, Any]]:
+        return [self._rollout(state) for state in self._judge.desk.states()]
+
+    def rollout(self, name: str) -> dict[str, Any]:
+        return self._rollout(self._state(name))
+
+    async def lift(self, name: str, reason: str) -> dict[str, Any]:
+        state = self._state(name)
+        if state.stage is not Stage.ROLLED_BACK and state.held is None:
+            raise Refused(
+                409, f"rollout {name!r} is {state.stage.value}, there is nothing to lift", code="not_latched"
+            )
+        if not await self._judge.lift(name, LIFTED_BY, reason):
+            trouble = self._judge.publisher.keeper.trouble
+            raise Refused(503, f"rollout {name!r} stays rolled back: {trouble}", code="latch_unwritable")
+        return {"rollout": self.rollout(name), "epoch": self._judge.publisher.table.epoch}
+
+    async def replay(self, capture_id: str) -> dict[str, Any]:
+        return await self._replayer.replay(capture_id)
+
+    def not_ready(self) -> list[str]:
+        return self._fleet.unprobed()
+
+    def troubles(self) -> list[str]:
+        """What a person should look at, in words."""
+        found = list(self._fleet.unprobed())
+        if self._judge.writer.trouble is not None:
+            found.append(self._judge.writer.trouble)
+        if self._judge.writer.notes_lost:
+            found.append(f"{self._judge.writer.notes_lost} drops or verdicts could not be kept")
+        keeper = self._judge.publisher.keeper
+        if not keeper.durable:
+            found.append(f"the rollback latch is not durable: {keeper.trouble or 'being written'}")
+        if not self._server.ledger.balance().balanced:
+            found.append("the ledger does not balance")
+        return found
+
+    def _state(self, name: str) -> RolloutState:
+        try:
+            return self._judge.desk.state(name)
+        except KeyError:
+            known = ", ".join(state.plan.name for state in self._judge.desk.states()) or "none"
+            raise Refused(
+                404, f"no rollout is called {name!r}; there are: {known}", code="not_found"
+            ) from None
+
+    def _rollout(self, state: RolloutState) -> dict[str, Any]:
+        plan = state.plan
+        tally = self._judge.desk.tallies[plan.name]
+        latched = self._judge.publisher.keeper.latch.latched.get(plan.name)
+        return {
+            "name": plan.name,
+            "state": state.stage.value,
+            "held": state.held,
+            "baseline": plan.baseline,
+            "candidate": plan.candidate,
+            "policy": {
+                "name": plan.policy.name,
+                "digest": plan.policy.digest,
+                "level": plan.policy.level.value,
+                "alpha": plan.policy.alpha,
+                "on_fail": plan.policy.on_fail.value,
+            },
+            "canary_tenants": list(plan.canary_tenants),
+            "pairs": tally.pairs,
+            "forks": tally.forks,
+            "set_aside": tally.set_aside,
+            "encoding_mismatches": state.encoding_mismatches,
+            "evidence": state.evidence,
+            "latched": None
+            if state.latch is None
+            else {
+                "reason": state.latch.verdict.reason,
+                "gate": state.latch.verdict.gate,
+                "deciding_id": state.latch.verdict.deciding_id,
+                "policy_digest": state.latch.policy_digest,
+                "from_stage": state.latch.from_stage.value,
+                "unix_s": state.latch.unix_s,
+                "epoch": latched.epoch if latched is not None else None,
+                "durable": state.latch.durable,
+            },
+            "verdicts": [json_safe(msgspec.to_builtins(verdict)) for verdict in state.verdicts()],
+        }
+
+    async def _evidence(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"path": str(self.evidence_path), "trouble": self._judge.writer.trouble}
+        try:
+            status = await self._judge.writer.status()
+        except EvidenceError as error:
+            return {**found, "trouble": str(error)}
+        return {**found, **msgspec.to_builtins(status)}
+
+    def _listen(self) -> list[str]:
+        """Written by the supervisor that owns the sockets; empty when edges run elsewhere."""
+        try:
+            raw = self._paths.listen.read_bytes()
+        except OSError:
+            return []
+        addresses: list[str] = msgspec.json.decode(raw)["addresses"]
+        return addresses
+
+
+def _balance(balance: Balance) -> dict[str, Any]:
+    return {
+        "captured": balance.captured,
+        "compared": balance.compared,
+        "dropped": balance.dropped,
+        "in_flight": balance.in_flight_edge + balance.in_flight_judge,
+        "in_flight_edge": balance.in_flight_edge,
+        "in_flight_judge": balance.in_flight_judge,
+        "faults": balance.faults,
+        "gap": balance.gap,
+        "balanced": balance.balanced,
+    }

@@ -1,0 +1,278 @@
+"""One thread that writes evidence, so that the event loop never waits for a disk.
+
+Whatever waits while a transaction runs goes into the next one together: batches grow with the load by
+themselves, and a quiet judge commits at once. A store that fails costs its evidence and nothing else: a pair
+that cannot be kept raises to its owner, who counts it ``evidence_failed``; the store is opened again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from comparator.evidence import (
+    Batch,
+    Drop,
+    EvidenceError,
+    EvidenceStore,
+    PairDone,
+    Pin,
+    StoreStatus,
+    VerdictRow,
+)
+from comparator.pair import ForkSeen
+from proxy.ledger import Past
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH_PAIRS = 128
+"""Pairs in one transaction: a few tens of megabytes at most, and a second of work."""
+MAX_NOTES = 10_000
+"""Drops, verdicts, forks and pins that wait for a store that fails. Beyond, the oldest are lost, counted."""
+REOPEN_S = 2.0
+"""Between attempts to open a store that could not be opened."""
+
+Note = Drop | VerdictRow | ForkSeen | Pin
+
+
+class _Job:
+    """One pair to keep, or one question to the store; its future is resolved on the event loop."""
+
+    __slots__ = ("ask", "future", "pair")
+
+    def __init__(
+        self, future: asyncio.Future[Any], pair: PairDone | None, ask: Callable[[EvidenceStore], Any] | None
+    ) -> None:
+        self.future = future
+        self.pair = pair
+        self.ask = ask
+
+
+class EvidenceWriter:
+    """Owns the store. Its methods belong to the event loop."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Condition()
+        self._jobs: deque[_Job] = deque()
+        self._notes: deque[Note] = deque()
+        self._closing = False
+        self._store: EvidenceStore | None = None
+        self._next_open = 0.0
+        self.trouble: str | None = None
+        """Why nothing can be kept now; None while all is well."""
+        self.notes_lost = 0
+
+    def start(self) -> None:
+        """Start the thread; opening the store is its first job, and nobody waits for it."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="evidence", daemon=True)
+        self._thread.start()
+
+    async def keep(self, pair: PairDone) -> None:
+        """Return once the pair is committed. Raises EvidenceError when it cannot be."""
+        await self._submit(pair, None)
+
+    def note(self, *notes: Note) -> None:
+        """Keep these with the next transaction; nobody waits for them."""
+        with self._wake:
+            self._notes.extend(notes)
+            while len(self._notes) > MAX_NOTES:
+                self._notes.popleft()
+                self.notes_lost += 1
+            self._wake.notify()
+
+    async def past(self, incarnation: str, sequences: Sequence[int]) -> Past:
+        """What earlier judges ended of this edge (:class:`proxy.link.ports.PastReader`).
+
+        Without a readable store nothing is known: what they ended will be charged to ``judge_lost``, the
+        ledger balances all the same, and live records still come in.
+        """
+
+        def ask(store: EvidenceStore) -> Past:
+            counts = store.ledger_counts(incarnation)
+            ended = store.terminal(incarnation, sequences)
+            return Past(compared=counts.compared, dropped=counts.dropped, ended=frozenset(ended))
+
+        try:
+            past: Past = await self._submit(None, ask)
+        except EvidenceError as error:
+            log.error("no memory of an edge's past", extra={"incarnation": incarnation, "error": str(error)})
+            return Past()
+        return past
+
+    async def status(self) -> StoreStatus:
+        """Size and counts. Raises EvidenceError."""
+        status: StoreStatus = await self._submit(None, lambda store: store.status())
+        return status
+
+    async def call(self, ask: Callable[[EvidenceStore], Any]) -> Any:
+        """Run a short function on the writer's thread. Raises EvidenceError."""
+        return await self._submit(None, ask)
+
+    async def close(self, timeout_s: float) -> None:
+        """Commit what waits, within ``timeout_s``, and close the store."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        thread = self._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join, timeout_s)
+            if thread.is_alive():
+                log.error("evidence store still busy, left behind", extra={"waited_s": timeout_s})
+
+    async def _submit(self, pair: PairDone | None, ask: Callable[[EvidenceStore], Any] | None) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        with self._wake:
+            if self._closing:
+                raise EvidenceError(self._path, "the judge is stopping; nothing more is kept")
+            self._jobs.append(_Job(future, pair, ask))
+            self._wake.notify()
+        return await future
+
+    # -- the thread -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._opened()
+        while True:
+            with self._wake:
+                while not (self._jobs or self._notes or self._closing):
+                    self._wake.wait()
+                jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), MAX_BATCH_PAIRS))]
+                notes = list(self._notes)
+                self._notes.clear()
+                last = self._closing and not self._jobs
+            self._work(jobs, notes)
+            if last:
+                break
+            if self.trouble is not None and not jobs:
+                time.sleep(0.2)  # notes alone wait for the store; do not spin on a broken one
+        if self._store is not None:
+            with contextlib.suppress(EvidenceError):
+                self._store.close()
+
+    def _work(self, jobs: list[_Job], notes: list[Note]) -> None:
+        results: list[tuple[_Job, Any, BaseException | None]] = []
+        pairs = [job for job in jobs if job.pair is not None]
+        try:
+            store = self._opened()
+            if pairs or notes:
+                self._add(store, pairs, notes, results)
+        except EvidenceError as error:
+            self._failed(error)
+            self._keep_notes(notes)
+            results += [(job, None, error) for job in pairs]
+        except Exception as error:
+            log.exception("a bug in the evidence store; this batch is lost")
+            results += [
+                (job, None, EvidenceError(self._path, f"{type(error).__name__}: {error}")) for job in pairs
+            ]
+        for job in jobs:
+            if job.ask is not None:
+                results.append(self._answer(job))
+        self._resolve(results)
+
+    def _add(
+        self,
+        store: EvidenceStore,
+        pairs: list[_Job],
+        notes: list[Note],
+        results: list[tuple[_Job, Any, BaseException | None]],
+    ) -> None:
+        try:
+            store.add(_batch([job.pair for job in pairs if job.pair is not None], notes))
+            results += [(job, None, None) for job in pairs]
+        except EvidenceError as error:
+            if len(pairs) <= 1 or type(error) is not EvidenceError:
+                raise
+            # One value that cannot be stored must not cost its neighbours: each on its own.
+            for job in pairs:
+                assert job.pair is not None
+                try:
+                    store.add(_batch([job.pair], []))
+                    results.append((job, None, None))
+                except EvidenceError as own:
+                    results.append((job, None, own))
+            store.add(_batch([], notes))
+        self._well()
+
+    def _answer(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
+        assert job.ask is not None
+        try:
+            return job, job.ask(self._opened()), None
+        except EvidenceError as error:
+            self._failed(error)
+            return job, None, error
+        except Exception as error:
+            return job, None, error
+
+    def _opened(self) -> EvidenceStore:
+        if self._store is not None:
+            return self._store
+        now = time.monotonic()
+        if now < self._next_open:
+            raise EvidenceError(self._path, self.trouble or "not open")
+        try:
+            self._store = EvidenceStore(self._path, self._max_bytes)
+        except EvidenceError as error:
+            self._next_open = now + REOPEN_S
+            self._failed(error)
+            raise
+        self._well()
+        return self._store
+
+    def _failed(self, error: EvidenceError) -> None:
+        if self.trouble is None:
+            log.error("evidence is not kept", extra={"error": str(error)})
+        self.trouble = str(error)
+
+    def _well(self) -> None:
+        if self.trouble is not None:
+            log.info("evidence is kept again")
+        self.trouble = None
+
+    def _keep_notes(self, notes: list[Note]) -> None:
+        with self._wake:
+            self._notes.extendleft(reversed(notes))
+            while len(self._notes) > MAX_NOTES:
+                self._notes.popleft()
+                self.notes_lost += 1
+            if self._closing:
+                self.notes_lost += len(self._notes)
+                self._notes.clear()
+
+    def _resolve(self, results: list[tuple[_Job, Any, BaseException | None]]) -> None:
+        if not results or self._loop is None:
+            return
+
+        def resolve() -> None:
+            for job, value, error in results:
+                if job.future.done():
+                    continue  # whoever asked has left
+                if error is not None:
+                    job.future.set_exception(error)
+                else:
+                    job.future.set_result(value)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(resolve)
+
+
+def _batch(pairs: Sequence[PairDone], notes: Sequence[Note]) -> Batch:
+    return Batch(
+        pairs=tuple(pairs),
+        forks=tuple(note for note in notes if isinstance(note, ForkSeen)),
+        drops=tuple(note for note in notes if isinstance(note, Drop)),
+        verdicts=tuple(note for note in notes if isinstance(note, VerdictRow)),
+        pins=tuple(note for note in notes if isinstance(note, Pin)),
+    )
