@@ -1,6 +1,6 @@
 """How long a rollback takes: from a breach until the last of four edge workers has acknowledged.
 
-The judge's own parts do it (:mod:`bench.flipper`: the link server and the latch file), with four edges that
+The judge's own parts do it (:mod:`bench.flipper`: publisher, latch and link server), with four edges that
 serve live requests meanwhile. The edges share one core, the judge and the load the other: harder than
 life, where an edge has a core for itself.
 """
@@ -17,7 +17,7 @@ from bench import load, peers
 from bench.cases import Run
 from bench.machine import BenchError
 from bench.report import Figure
-from bench.routes import canary_table
+from bench.routes import shadow_table
 from bench.stats import quantile
 
 KEYS = ("flip_p95_ms", "flip_fsync_ms")
@@ -36,7 +36,7 @@ async def run(run: Run) -> list[Figure]:
         flipper = stack.enter_context(
             peers.flipper(run.cores, stub, directory=directory, edges=_EDGES, flips=count)
         )
-        table = canary_table(stub.port, stub.shadow_port, epoch=1, canary=False)
+        table = shadow_table(stub.port, percent=0)
         up = [
             stack.enter_context(
                 peers.edge(run.cores, table, name=f"edge {worker}", worker=worker, judge=flipper.address)
@@ -59,17 +59,17 @@ async def run(run: Run) -> list[Figure]:
         counts = stub.counts()
     if before == 0 or counts[1]["answers"] != before:
         raise BenchError(f"the flips did not move live traffic: {before} canary answers, then {counts[1]}")
-    apart_s = [total - fsync for total, fsync in zip(flips.total_s, flips.fsync_s, strict=True)]
+    total_s = [apart + fsync for apart, fsync in zip(flips.apart_s, flips.fsync_s, strict=True)]
     detail: dict[str, object] = {
         "flips": count,
         "edges": _EDGES,
         "live_requests_during": counts[0]["answers"],
         "canary_requests_during": before,
-        "apart_ms": {name: quantile(apart_s, share) * 1e3 for name, share in _SHARES},
-        "with_fsync_ms": {name: quantile(flips.total_s, share) * 1e3 for name, share in _SHARES},
+        "apart_ms": {name: quantile(flips.apart_s, share) * 1e3 for name, share in _SHARES},
+        "with_fsync_ms": {name: quantile(total_s, share) * 1e3 for name, share in _SHARES},
         "fsync_ms": {name: quantile(flips.fsync_s, share) * 1e3 for name, share in _SHARES},
     }
-    p95_ms, fsync_ms = quantile(apart_s, 0.95) * 1e3, statistics.median(flips.fsync_s) * 1e3
+    p95_ms, fsync_ms = quantile(flips.apart_s, 0.95) * 1e3, statistics.median(flips.fsync_s) * 1e3
     run.say(f"flips: p95 {p95_ms:.1f} ms, fsync {fsync_ms:.2f} ms")
     return [
         Figure(key="flip_p95_ms", value=p95_ms, detail=detail),
