@@ -1,1 +1,73 @@
-"""To be written by its owner: this package's architecture in a docstring, and its face."""
+"""Comparator: what two arms of one captured request said, and where they first differ. Pure.
+
+No socket, clock, environment variable or event loop in here; time arrives as an argument. The one leaf that
+touches a disk is ``comparator.evidence``, which nothing else in this package imports.
+
+=============  =====================================================================================
+``records``    steps, sampling, timing, exchanges, live records
+``pair``       two exchanges and what their comparison found
+``align``      two token streams aligned as they arrive; the fork at its deciding token
+``fork``       the arithmetic of one step: sorted top-k, margin, largest logprob error
+``compare``    two finished exchanges → a pair: is it evidence, and what does it say
+``latency``    ttft, tpot, gaps between chunks
+``outcomes``   how two exchanges ended
+``evidence``   the store, and its explanations
+=============  =====================================================================================
+
+A token's road: an adapter yields ``Step`` values, the mirror pushes them into a ``PairAligner`` arm by arm as
+they come, a ``Fork`` comes back the moment it is decided, and when both arms have ended ``compare`` makes the
+``Pair`` that gates fold and the store keeps. ``compare`` alone gives the same pair from stored exchanges, so
+that every verdict can be computed again.
+"""
+
+from comparator.align import Alignment, PairAligner
+from comparator.compare import DECLARED_DIGEST, align_exchanges, compare
+from comparator.errors import AlignmentError, ComparatorError
+from comparator.latency import Latency, latency_of, timing_of
+from comparator.outcomes import OutcomeDifference, compare_outcomes, failed
+from comparator.pair import Fork, ForkSeen, ForkSide, Pair, SetAside
+from comparator.records import (
+    Arm,
+    CaptureId,
+    Digest,
+    Exchange,
+    ExchangeId,
+    Fact,
+    LiveRecord,
+    Outcome,
+    Sampling,
+    Step,
+    Timing,
+)
+
+__all__ = [
+    "DECLARED_DIGEST",
+    "Alignment",
+    "AlignmentError",
+    "Arm",
+    "CaptureId",
+    "ComparatorError",
+    "Digest",
+    "Exchange",
+    "ExchangeId",
+    "Fact",
+    "Fork",
+    "ForkSeen",
+    "ForkSide",
+    "Latency",
+    "LiveRecord",
+    "Outcome",
+    "OutcomeDifference",
+    "Pair",
+    "PairAligner",
+    "Sampling",
+    "SetAside",
+    "Step",
+    "Timing",
+    "align_exchanges",
+    "compare",
+    "compare_outcomes",
+    "failed",
+    "latency_of",
+    "timing_of",
+]

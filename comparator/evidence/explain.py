@@ -1,0 +1,288 @@
+"""One comparison in words and numbers, for ``forkgate evidence show``. Pure.
+
+:func:`explain` makes the machine's form from what the store shows; :func:`as_text` the person's. Both end
+with the four lines of :mod:`comparator.evidence.trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from comparator.compare import compare
+from comparator.evidence.rows import Shown, StoredExchange, StoredFork, StoredPair
+from comparator.evidence.trace import Sameness, Trace, printable, short, trace_pair
+from comparator.pair import Fork, ForkSide, Pair, SetAside
+from comparator.records import Exchange, Step
+
+CONTEXT_TOKENS = 24
+"""Tokens shown before the fork, and after it on each side."""
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm of an explained pair."""
+
+    arm: str
+    pool: str
+    endpoint: str
+    engine: str
+    environment_digest: str
+    outcome: str
+    error: str | None
+    finish_reason: str | None
+    output_tokens: int
+    ttft_s: float | None
+    tpot_s: float | None
+    at_fork: str | None
+    """Text of the token at the fork; None when the arm had ended or its steps were pruned."""
+    after: str | None
+    """Text of the tokens after it."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One pair of one capture."""
+
+    capture_id: str
+    rollout: str
+    tenant: str
+    request_id: str
+    started_unix_s: float
+    pinned: str | None
+    pruned: bool
+    set_aside: str | None
+    set_aside_reason: str | None
+    left: Side
+    right: Side
+    fork: Fork | None
+    before: str | None
+    """What both arms said before the fork, its last tokens; all of it without a fork."""
+    max_error_nats: float | None
+    token_texts: dict[int, str]
+    """Texts of the IDs in either top-k, as far as the streams themselves tell them."""
+    traces: tuple[Trace, ...]
+    stored_matches_recomputed: bool | None
+    """The pair computed again from the stored exchanges is the stored one; None where pruned."""
+
+
+def explain(shown: Shown) -> tuple[Explanation, ...]:
+    """One explanation a stored pair, in order; none when the judge was killed before a pair was finished."""
+    exchanges = {stored.exchange.exchange_id: stored for stored in shown.exchanges}
+    return tuple(
+        _explain(shown, row, exchanges[row.left_exchange_id], exchanges[row.right_exchange_id])  # type: ignore[index]
+        for row in shown.pairs
+    )
+
+
+def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredExchange) -> Explanation:
+    fork = _fork_of(shown.forks, row)
+    pruned = left.pruned or right.pruned
+    pair = _pair_of(row, fork, left.exchange, right.exchange)
+    index = None if fork is None else fork.fork_index
+    return Explanation(
+        capture_id=row.capture_id,
+        rollout=row.rollout,
+        tenant=row.tenant,
+        request_id=row.request_id,
+        started_unix_s=row.started_unix_s,
+        pinned=shown.pinned,
+        pruned=pruned,
+        set_aside=row.set_aside,
+        set_aside_reason=row.set_aside_reason,
+        left=_side(left, index),
+        right=_side(right, index),
+        fork=fork,
+        before=_before(left.exchange.steps or right.exchange.steps, index),
+        max_error_nats=row.max_error_nats,
+        token_texts=_texts(fork, left.exchange.steps, right.exchange.steps),
+        traces=trace_pair(pair, pruned=pruned),
+        stored_matches_recomputed=None if pruned else _holds(pair),
+    )
+
+
+def _fork_of(forks: Sequence[StoredFork], row: StoredPair) -> Fork | None:
+    if row.fork_index is None:
+        return None
+    return next((f.fork for f in forks if (f.left_arm, f.right_arm) == (row.left_arm, row.right_arm)), None)
+
+
+def _pair_of(row: StoredPair, fork: Fork | None, left: Exchange, right: Exchange) -> Pair:
+    """The pair as it was stored, whatever has been pruned since."""
+    return Pair(
+        capture_id=row.capture_id,
+        left=left,
+        right=right,
+        fork=fork,
+        max_error_nats=row.max_error_nats,
+        set_aside=None if row.set_aside is None else SetAside(row.set_aside),
+        set_aside_reason=row.set_aside_reason,
+    )
+
+
+def _holds(stored: Pair) -> bool:
+    again = compare(stored.left, stored.right)
+    return (again.fork, again.max_error_nats, again.set_aside) == (
+        stored.fork,
+        stored.max_error_nats,
+        stored.set_aside,
+    )
+
+
+def _side(stored: StoredExchange, fork_index: int | None) -> Side:
+    exchange = stored.exchange
+    digest = exchange.environment_digest
+    steps = exchange.steps
+    at_fork = after = None
+    if fork_index is not None and fork_index < len(steps):
+        at_fork = text_of(steps[fork_index])
+        after = "".join(map(text_of, steps[fork_index + 1 : fork_index + 1 + CONTEXT_TOKENS]))
+    return Side(
+        arm=exchange.arm.value,
+        pool=exchange.pool,
+        endpoint=exchange.endpoint,
+        engine=exchange.engine,
+        environment_digest=str(digest.value) if digest.value is not None else f"unknown: {digest.unknown}",
+        outcome=exchange.outcome.value,
+        error=exchange.error,
+        finish_reason=exchange.finish_reason,
+        output_tokens=stored.output_tokens,
+        ttft_s=exchange.timing.ttft_s,
+        tpot_s=exchange.timing.tpot_s,
+        at_fork=at_fork,
+        after=after,
+    )
+
+
+def _before(steps: Sequence[Step], fork_index: int | None) -> str | None:
+    if not steps:
+        return None
+    shared = steps if fork_index is None else steps[:fork_index]
+    cut = "…" if len(shared) > CONTEXT_TOKENS else ""
+    return cut + "".join(map(text_of, shared[-CONTEXT_TOKENS:]))
+
+
+def text_of(step: Step) -> str:
+    """The token's text, or its ID in brackets where the engine gave none."""
+    return step.text if step.text is not None else f"⟨{step.token_id}⟩"
+
+
+def _texts(fork: Fork | None, *streams: Sequence[Step]) -> dict[int, str]:
+    if fork is None:
+        return {}
+    wanted = {*fork.left.top_ids, *fork.right.top_ids, fork.left.token_id, fork.right.token_id}
+    known: dict[int, str] = {}
+    for steps in streams:
+        for step in steps:
+            if step.token_id in wanted and step.text:
+                known.setdefault(step.token_id, step.text)
+    for side in (fork.left, fork.right):
+        if side.token_id is not None and side.text:
+            known[side.token_id] = side.text
+    return known
+
+
+# --- text
+
+
+def as_text(explanation: Explanation, *, top: int = 5) -> str:
+    """Lines for a terminal, no colours, nothing unprintable; ``top`` entries of each side's top-k."""
+    e = explanation
+    lines = [
+        f"capture {e.capture_id}",
+        f"rollout {short(e.rollout)}, tenant {short(e.tenant)}, request {short(e.request_id)}",
+    ]
+    if e.set_aside is not None:
+        lines.append(f"set aside: {e.set_aside}: {printable(e.set_aside_reason or '')}")
+    if e.pinned is not None:
+        lines.append(f"kept: {printable(e.pinned)}")
+    if e.pruned:
+        lines.append("prompt and steps were pruned to make room; hashes and numbers below remain")
+    lines += ["", _arm_line(e.left), _arm_line(e.right), ""]
+    lines += _fork_lines(e, top)
+    lines.append("")
+    lines += [trace.line() for trace in e.traces]
+    if e.stored_matches_recomputed is False:
+        lines += ["", "WARNING: comparing the stored exchanges again gives another result than was stored"]
+    return "\n".join(lines) + "\n"
+
+
+def _arm_line(side: Side) -> str:
+    parts = [f"{side.outcome}" + (f" ({side.finish_reason})" if side.finish_reason else "")]
+    parts.append(f"{side.output_tokens} tokens")
+    if side.ttft_s is not None:
+        parts.append(f"ttft {side.ttft_s:.3f} s")
+    if side.tpot_s is not None:
+        parts.append(f"tpot {side.tpot_s * 1000:.1f} ms")
+    if side.error:
+        parts.append(short(side.error))
+    where = f"{short(side.pool)} {short(side.endpoint)} {short(side.engine)}"
+    return f"{side.arm:<10} {where}\n{'':<10} {', '.join(parts)}\n{'':<10} {short(side.environment_digest)}"
+
+
+def _fork_lines(e: Explanation, top: int) -> list[str]:
+    if e.fork is None:
+        said = "no fork: equal to the end" if e.set_aside is None else "not compared to an end"
+        lines = [said]
+        if e.before is not None and e.set_aside is None:
+            lines.append(f"  both       {printable(e.before)}")
+        if e.max_error_nats is not None:
+            lines.append(f"  largest logprob error {e.max_error_nats:.6g} nats")
+        return lines
+    fork = e.fork
+    lines = [
+        f"fork at output token {fork.fork_index}" + (" (one stream ended)" if fork.proper_prefix else "")
+    ]
+    if e.before is not None:
+        lines.append(f"  both       {printable(e.before)}")
+    for side, at in ((e.left, fork.left), (e.right, fork.right)):
+        lines.append(f"  {side.arm:<10} {_continuation(side, at)}")
+    lines.append("")
+    width = 38
+    lines.append(f"  {'':<8} {e.left.arm:<{width}} {e.right.arm}")
+    for name, mine, other in (
+        ("token", _token(e, fork.left), _token(e, fork.right)),
+        ("logprob", _number(fork.left.logprob), _number(fork.right.logprob)),
+        ("margin", _number(fork.left.margin_nats, " nats"), _number(fork.right.margin_nats, " nats")),
+    ):
+        lines.append(f"  {name:<8} {mine:<{width}} {other}")
+    for rank in range(min(top, max(len(fork.left.top_ids), len(fork.right.top_ids)))):
+        name = "top" if rank == 0 else ""
+        mine, other = _entry(e, fork.left, rank), _entry(e, fork.right, rank)
+        lines.append(f"  {name:<8} {mine:<{width}} {other}")
+    if fork.max_error_nats is None:
+        lines.append("  no step up to the fork has top-k logprobs on both arms")
+    else:
+        lines.append(
+            f"  largest logprob error up to the fork {fork.max_error_nats:.6g} nats, "
+            f"at token {fork.max_error_index}"
+        )
+    return lines
+
+
+def _continuation(side: Side, at: ForkSide) -> str:
+    if at.token_id is None:
+        return "[ended]"
+    token = side.at_fork if side.at_fork is not None else (at.text or f"⟨{at.token_id}⟩")
+    return f"[{printable(token)}]{printable(side.after or '')}"
+
+
+def _token(e: Explanation, side: ForkSide) -> str:
+    return "ended" if side.token_id is None else _named(e, side.token_id)
+
+
+def _entry(e: Explanation, side: ForkSide, rank: int) -> str:
+    if rank >= len(side.top_ids):
+        return ""
+    return f"{side.top_logprobs[rank]:10.6f}  {_named(e, side.top_ids[rank])}"
+
+
+def _named(e: Explanation, token_id: int) -> str:
+    text = e.token_texts.get(token_id)
+    return str(token_id) if text is None else f'{token_id} "{short(text)}"'
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return "unknown" if value is None else f"{value:.6f}{unit}"
+
+
+__all__ = ["Explanation", "Sameness", "Side", "Trace", "as_text", "explain"]

@@ -1,0 +1,166 @@
+"""A fork in words and numbers, and the four lines it is traced to."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from comparator.compare import compare
+from comparator.evidence import Batch, EvidenceStore, PairDone
+from comparator.evidence.explain import Explanation, as_text, explain
+from comparator.evidence.export import json_safe
+from comparator.evidence.trace import Sameness, trace_pair
+from comparator.pair import Pair
+from comparator.records import Arm, Fact, Sampling
+from tests.support.exchanges import exchange, pair, plain_steps, step
+
+KNOWN = {
+    "artifact_digest": Fact(value="sha256:w"),
+    "batch_size": Fact(value=1),
+    "batch_place": Fact(value=0),
+}
+PROVED = {"facts": KNOWN, "digest": Fact(value="sha256:env")}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with EvidenceStore(tmp_path / "e", 50_000_000) as opened:
+        yield opened
+
+
+def explained(store: EvidenceStore, made: Pair) -> Explanation:
+    store.add(Batch(pairs=(PairDone(pair=made, incarnation="e", sequence=1),)))
+    return explain(store.show(made.capture_id))[0]
+
+
+def words(*texts: str) -> list:
+    return [
+        step(i, [(i, -0.25), (99, -1.0)], text=text, received_s=0.1 * (i + 1)) for i, text in enumerate(texts)
+    ]
+
+
+def test_both_continuations_stand_around_the_fork_in_words(store):
+    left = words("The", " capital", " is", " Paris", ".")
+    right = words("The", " capital", " is")
+    right += [step(8, [(8, -0.5), (3, -0.625)], text=" Lyon"), step(9, text="!")]
+    text = as_text(explained(store, compare(exchange(steps=left), exchange(steps=right, arm=Arm.CANDIDATE))))
+    assert "fork at output token 3" in text
+    assert "both       The capital is\n" in text
+    assert "baseline   [ Paris].\n" in text
+    assert "candidate  [ Lyon]!\n" in text
+    assert "0.750000 nats" in text
+    assert "0.125000 nats" in text
+    assert '-0.625000  3 " Paris"' in text
+    assert "largest logprob error up to the fork 0.375 nats, at token 3" in text
+
+
+def test_the_text_ends_with_the_four_lines(store):
+    lines = as_text(explained(store, pair((1, 2), (1, 5)))).splitlines()[-4:]
+    assert [line.split()[0] for line in lines] == ["artifact", "environment", "schedule", "numbers"]
+    assert lines[2].endswith("unknown (batch_size: not recorded; batch_place: not recorded)")
+    assert lines[3] == (
+        "numbers      differs (fork at output token 1, largest logprob error 3 nats at token 1)"
+    )
+
+
+def test_a_stream_that_ended_says_so(store):
+    text = as_text(explained(store, pair((1, 2), (1, 2, 3))))
+    assert "(one stream ended)" in text
+    assert "baseline   [ended]" in text
+
+
+def test_tokens_without_text_are_shown_by_id(store):
+    bare = [step(7), step(8)]
+    other = [step(7), step(9)]
+    text = as_text(explained(store, compare(exchange(steps=bare), exchange(steps=other, arm=Arm.CANDIDATE))))
+    assert "both       ⟨7⟩" in text
+    assert "[⟨8⟩]" in text
+    assert "no step up to the fork has top-k logprobs on both arms" in text
+
+
+def test_model_output_cannot_move_the_readers_cursor(store):
+    evil = [step(1, text="a\x1b[2J\nb\u202e"), step(2, text="\x07")]
+    made = compare(exchange(steps=evil), exchange(steps=[evil[0], step(3)], arm=Arm.CANDIDATE))
+    text = as_text(explained(store, made))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert "a\\x1b[2J\\nb\\u202e" in text
+
+
+def test_the_stored_pair_is_checked_by_comparing_again(store):
+    explanation = explained(store, pair((1, 2), (1, 5)))
+    assert explanation.stored_matches_recomputed is True
+    store._db.execute("UPDATE pair SET fork_index = 0, max_error_nats = 7.0")
+    tampered = explain(store.show("capture"))[0]
+    assert tampered.stored_matches_recomputed is False
+    assert "WARNING" in as_text(tampered)
+
+
+def test_after_pruning_the_numbers_remain(store):
+    explained(store, pair((1, 2), (1, 5)))
+    store._db.execute("DELETE FROM content")
+    store._db.execute("UPDATE exchange SET pruned = 1")
+    explanation = explain(store.show("capture"))[0]
+    assert explanation.pruned
+    assert explanation.stored_matches_recomputed is None
+    text = as_text(explanation)
+    assert "pruned to make room" in text
+    assert "fork at output token 1" in text
+    assert "candidate  [<5>]" in text
+
+
+def test_the_machine_form_is_json(store):
+    explanation = explained(store, pair((1, 2), (1, 5)))
+    again = msgspec.json.decode(msgspec.json.encode(json_safe(msgspec.to_builtins(explanation))))
+    assert again["fork"]["fork_index"] == 1
+    assert [trace["subject"] for trace in again["traces"]] == [
+        "artifact",
+        "environment",
+        "schedule",
+        "numbers",
+    ]
+
+
+def answers(made: Pair) -> list[str]:
+    return [trace.answer.value for trace in trace_pair(made)]
+
+
+def test_same_everywhere_needs_every_field_known_on_both_arms():
+    assert answers(pair(left=PROVED, right=PROVED)) == ["same"] * 4
+
+
+def test_an_unknown_is_never_taken_for_an_equal():
+    bare = pair()
+    traces = trace_pair(bare)
+    assert [trace.answer for trace in traces[:3]] == [Sameness.UNKNOWN] * 3
+    assert traces[1].detail == "environment_digest: the engine tells none"
+
+
+def test_unknown_on_one_arm_says_which():
+    traces = trace_pair(pair(left=PROVED, right=PROVED | {"digest": Fact(unknown="plugin missing")}))
+    assert traces[1].line() == ("environment  unknown (environment_digest of candidate: plugin missing)")
+
+
+@pytest.mark.parametrize(
+    ("change", "index", "word"),
+    [
+        ({"facts": KNOWN | {"artifact_digest": Fact(value="sha256:x")}}, 0, "artifact_digest"),
+        ({"prompt": (1, 2)}, 0, "prompt token IDs differ from position 0"),
+        ({"digest": Fact(value="sha256:other")}, 1, "environment_digest: sha256:env / sha256:other"),
+        ({"engine": "vllm 0.33.0"}, 1, "engine: vllm 0.32.0 / vllm 0.33.0"),
+        ({"sampling": Sampling(max_tokens=9)}, 1, "sampling.max_tokens: 16 / 9"),
+        ({"facts": KNOWN | {"batch_size": Fact(value=8)}}, 2, "batch_size: 1 / 8"),
+        ({"steps": plain_steps((1, 2, 3), shift_nats=0.5)}, 3, "no fork, largest logprob error 0.5 nats"),
+    ],
+)
+def test_what_differs_is_named_with_both_values(change, index, word):
+    trace = trace_pair(pair(left=PROVED, right=PROVED | change))[index]
+    assert trace.answer is Sameness.DIFFERS
+    assert word in trace.detail
+
+
+def test_without_logprobs_equal_tokens_leave_the_numbers_unknown():
+    bare = [step(1)]
+    made = compare(exchange(steps=bare), exchange(steps=bare, arm=Arm.CANDIDATE))
+    assert trace_pair(made)[3].answer is Sameness.UNKNOWN
