@@ -17,7 +17,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
@@ -32,9 +31,6 @@ from proxy.link.outbox import Outbox
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.pb.link_pb2_grpc import LinkStub
 from proxy.link.values import EdgeIdentity
-
-if TYPE_CHECKING:
-    from proxy.link.pb.link_pb2_grpc import LinkAsyncStub
 
 _LOG = logging.getLogger(__name__)
 
@@ -149,7 +145,7 @@ class EdgeLink:
         self._timer = None
         self._news.set()
 
-    async def _submit_forever(self, stub: LinkAsyncStub) -> None:
+    async def _submit_forever(self, stub: LinkStub) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
@@ -161,7 +157,7 @@ class EdgeLink:
                     return
                 self._news.set()
 
-    async def _deliver(self, stub: LinkAsyncStub, batch: pb.Batch) -> None:
+    async def _deliver(self, stub: LinkStub, batch: pb.Batch) -> None:
         """Send one batch until its fate is known."""
         pause_s = RETRY_S[0]
         while True:

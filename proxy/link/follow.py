@@ -18,7 +18,7 @@ from proxy.link.values import EdgeIdentity
 if TYPE_CHECKING:
     from grpc.aio import StreamStreamCall
 
-    from proxy.link.pb.link_pb2_grpc import LinkAsyncStub
+    from proxy.link.pb.link_pb2_grpc import LinkStub
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class TableFollower:
 
     def __init__(
         self,
-        stub: LinkAsyncStub,
+        stub: LinkStub,
         identity: EdgeIdentity,
         epoch: int,
         on_table: Callable[[RouteTable], None],

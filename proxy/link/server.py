@@ -325,9 +325,7 @@ class _Servicer(LinkServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"not taken: {type(error).__name__}")
         return pb.Receipt(batch=request.batch)
 
-    async def Watch(  # type: ignore[override]  # noqa: N802 - grpc.aio takes a coroutine that writes
-        self, request_iterator: AsyncIterator[pb.WatchUp], context: Any
-    ) -> None:
+    async def Watch(self, request_iterator: AsyncIterator[pb.WatchUp], context: Any) -> None:  # noqa: N802
         async for up in request_iterator:
             if up.WhichOneof("kind") != "hello":
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be hello")
