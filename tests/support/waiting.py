@@ -17,3 +17,12 @@ async def eventually(condition: Callable[[], object], what: str = "") -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"did not come true in {PATIENCE_S:.0f} s: {what or condition}")
         await asyncio.sleep(0.005)
+
+
+def until(condition: Callable[[], object], what: str = "") -> None:
+    """:func:`eventually`, for tests whose work runs on another thread."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not come true in {PATIENCE_S:.0f} s: {what or condition}")
+        time.sleep(0.005)
