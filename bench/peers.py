@@ -18,24 +18,23 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import orjson
 
 from bench.flipper import Flips
-from bench.machine import BenchError, Cores, children, pinned
+from bench.machine import BenchError, Cores, children
 from bench.payloads import API_KEY_SHA256, TENANT
+from bench.process import fetch, process, tail, told, wait_until
 from bench.receiver import Counts
 from policies.routes import RouteTable, TenantName
 from proxy.edge.settings import EdgeSettings, Identity, Limits
 
 _VENV = Path(__file__).resolve().parent.parent / ".venv-bench"
-_READY_S = 30.0
 
 
 class Receiver:
@@ -50,7 +49,7 @@ class Receiver:
         assert self._child.stdin is not None
         self._child.stdin.write(b"counts\n")
         self._child.stdin.flush()
-        return msgspec.convert(_told(self._child, self._log), Counts)
+        return msgspec.convert(told(self._child, self._log), Counts)
 
 
 class Flipper:
@@ -63,7 +62,7 @@ class Flipper:
 
     def flips(self) -> Flips:
         """Wait for the end; every flip's seconds."""
-        return msgspec.convert(_told(self._child, self._log), Flips)
+        return msgspec.convert(told(self._child, self._log), Flips)
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,80 +89,6 @@ class Stub(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def _process(
-    arguments: Sequence[str],
-    core: int,
-    log: Path,
-    *,
-    stdin: bytes | None = None,
-    pass_fds: Sequence[int] = (),
-    env: dict[str, str] | None = None,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A pinned child whose stderr goes to ``log``; ended, and waited for, on the way out."""
-    with log.open("ab") as stderr, pinned(core):
-        child = subprocess.Popen(
-            arguments,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            pass_fds=pass_fds,
-            env={**os.environ, **(env or {})},
-        )
-    try:
-        if stdin is not None:
-            assert child.stdin is not None
-            child.stdin.write(stdin)
-            child.stdin.close()
-        yield child
-    finally:
-        child.terminate()
-        try:
-            child.wait(10)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-def _told(child: subprocess.Popen[bytes], log: Path) -> dict[str, object]:
-    """The one JSON line that our own helpers print when they are ready."""
-    assert child.stdout is not None
-    line = child.stdout.readline()
-    if not line:
-        raise BenchError(f"{child.args!r}: ended before it was ready:\n{_tail(log)}")
-    told = orjson.loads(line)
-    assert isinstance(told, dict)
-    return told
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-
-
-def _fetch(url: str) -> bytes | None:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            body = answer.read()
-            assert isinstance(body, bytes)
-            return body
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return None
-
-
-def _wait_until(child: subprocess.Popen[bytes], log: Path, name: str, ready: object) -> None:
-    assert callable(ready)
-    deadline = time.monotonic() + _READY_S
-    while not ready():
-        if child.poll() is not None:
-            raise BenchError(f"{name} ended with {child.returncode}:\n{_tail(log)}")
-        if time.monotonic() > deadline:
-            raise BenchError(f"{name} was not ready after {_READY_S:.0f} s:\n{_tail(log)}")
-        time.sleep(0.05)
-
-
-@contextlib.contextmanager
 def stub(cores: Cores, *, period_s: float | None = None) -> Iterator[Stub]:
     """:mod:`bench.stub` with a live and a shadow port."""
     with tempfile.TemporaryDirectory(prefix="forkgate-bench-") as directory:
@@ -171,8 +96,8 @@ def stub(cores: Cores, *, period_s: float | None = None) -> Iterator[Stub]:
         arguments = [sys.executable, "-m", "bench.stub", "--ports", "2"]
         if period_s is not None:
             arguments += ["--period-s", str(period_s)]
-        with _process(arguments, cores.load, log) as child:
-            ports = _told(child, log)["ports"]
+        with process(arguments, cores.load, log) as child:
+            ports = told(child, log)["ports"]
             assert isinstance(ports, list)
             yield Stub(port=ports[0], shadow_port=ports[1], pid=child.pid)
 
@@ -254,18 +179,18 @@ def envoy(cores: Cores, upstream_port: int, *, mirror_port: int | None = None) -
             *("--log-level", "error"),
             "--disable-hot-restart",
         ]
-        with _process(arguments, cores.proxy, log) as child:
+        with process(arguments, cores.proxy, log) as child:
             port: list[int] = []
 
             def ready() -> bool:
-                told = _fetch(f"http://{admin.read_text()}/listeners?format=json") if admin.exists() else None
+                told = fetch(f"http://{admin.read_text()}/listeners?format=json") if admin.exists() else None
                 if told is None:
                     return False
                 statuses = orjson.loads(told).get("listener_statuses", [])
                 port.extend(s["local_address"]["socket_address"]["port_value"] for s in statuses)
                 return bool(port)
 
-            _wait_until(child, log, name, ready)
+            wait_until(child, log, name, ready)
             pids = _only_server(child.pid)
             yield Peer(name=name, port=port[0], pids=pids)
 
@@ -289,8 +214,8 @@ def vllm_router(cores: Cores, upstream_port: int) -> Iterator[Peer]:
             *("--worker-urls", f"http://127.0.0.1:{upstream_port}"),
             *("--policy", "round_robin", "--log-level", "error"),
         ]
-        with _process(arguments, cores.proxy, log) as child:
-            _wait_until(child, log, name, lambda: _fetch(f"http://127.0.0.1:{port}/health") is not None)
+        with process(arguments, cores.proxy, log) as child:
+            wait_until(child, log, name, lambda: fetch(f"http://127.0.0.1:{port}/health") is not None)
             yield Peer(name=name, port=port, pids=_only_server(child.pid))
 
 
@@ -349,7 +274,7 @@ def edge(
         )
         try:
             child = stack.enter_context(
-                _process(
+                process(
                     [sys.executable, "-m", "proxy.edge"],
                     cores.proxy,
                     log,
@@ -360,17 +285,17 @@ def edge(
         finally:
             os.close(ready_write)
         if os.read(ready_read, 16) != b"ready\n":
-            raise BenchError(f"the edge ended before it was ready:\n{_tail(log)}")
+            raise BenchError(f"the edge ended before it was ready:\n{tail(log)}")
         yield Peer(name=name, port=own.getsockname()[1], pids=(child.pid,), receiver=receiver)
 
 
 @contextlib.contextmanager
 def _receiver(cores: Cores, bind: str, table: RouteTable, log: Path) -> Iterator[Receiver]:
-    with _process([sys.executable, "-m", "bench.receiver", "--bind", bind], cores.load, log) as child:
+    with process([sys.executable, "-m", "bench.receiver", "--bind", bind], cores.load, log) as child:
         assert child.stdin is not None
         child.stdin.write(msgspec.json.encode(table) + b"\n")
         child.stdin.flush()
-        _told(child, log)
+        told(child, log)
         yield Receiver(child, log)
 
 
@@ -383,6 +308,6 @@ def flipper(cores: Cores, upstream: Stub, *, directory: Path, edges: int, flips:
         *("--edges", str(edges), "--flips", str(flips)),
         *("--live", str(upstream.port), "--candidate", str(upstream.shadow_port)),
     ]
-    with _process(arguments, cores.load, log) as child:
-        _told(child, log)
+    with process(arguments, cores.load, log) as child:
+        told(child, log)
         yield Flipper(child, log, address)

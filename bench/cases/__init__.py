@@ -37,9 +37,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 def all_cases() -> list[Case]:
     """In the order in which they run: the short and noisy-neighbour-proof ones first."""
-    from bench.cases import chunks, cpu, flips, latency, memory
+    from bench.cases import chunks, cpu, endless, flips, judge, latency, memory, stalled
 
-    modules = (cpu, chunks, latency, memory, flips)
+    modules = (cpu, chunks, latency, memory, flips, judge, endless, stalled)
     return [
         Case(name=module.__name__.rsplit(".", 1)[1], keys=module.KEYS, run=module.run) for module in modules
     ]
