@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench import machine
@@ -60,9 +61,8 @@ async def run(run: Run) -> list[Figure]:
                 rates = []
                 for number in range(windows):
                     rates.append(await _window(judge, seconds))
-                    run.say(
-                        f"judge window {number + 1}/{windows}: {rates[-1]['pairs_per_cpu_s']:.0f} pairs/s"
-                    )
+                    each = rates[-1]["pairs_per_cpu_s"]
+                    run.say(f"judge window {number + 1}/{windows}: {each:.0f} pairs a second of CPU")
             finally:
                 feeding.cancel()
             judge.check()
@@ -70,11 +70,11 @@ async def run(run: Run) -> list[Figure]:
     if feeding.done() and not feeding.cancelled() and (trouble := feeding.exception()):
         raise trouble
     estimate = median_with_interval([rate["pairs_per_cpu_s"] for rate in rates])
-    return [Figure.of(KEYS[0], estimate, {"windows": rates, "ledger": balance["total"]})]
+    return [Figure.of(KEYS[0], estimate, {"windows": rates, "ledger": balance})]
 
 
 def _compared(judge: Sidecar) -> int:
-    compared = judge.ask("/v1/ledger")["total"]["compared"]
+    compared = judge.ask("/v1/ledger")["compared"]
     assert isinstance(compared, int)
     return compared
 
@@ -102,8 +102,7 @@ async def _window(judge: Sidecar, seconds: float) -> dict[str, float]:
     return {"pairs_per_cpu_s": pairs / spent, "pairs_per_s": pairs / took, "judge_busy": spent / took}
 
 
-async def _until(reached: object, what: str) -> None:
-    assert callable(reached)
+async def _until(reached: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + 60
     while not reached():
         if time.monotonic() > deadline:
