@@ -142,14 +142,14 @@ def test_draws_follow_the_distribution(tiny: LoadedModel) -> None:
     """2,000 seeds, chi-square over the 8 likeliest tokens and the rest: false alarm under 1e-6."""
     from scipy import stats
 
-    logits_V = logits_without_cache(tiny, PROMPTS[0])[-1]
+    logits = logits_without_cache(tiny, PROMPTS[0])[-1]
     events: dict[str, list[Event]] = {}
     params = [params_of(1, temperature=0.8, seed=seed) for seed in range(2000)]
-    counts = torch.zeros(logits_V.shape[0])
+    counts = torch.zeros(logits.shape[0])
     for one in params:
         job = job_of(tiny, "x", PROMPTS[0], one, events)
-        counts[sampling.choose(logits_V[None], [job])[0]] += 1
-    expected = torch.softmax(logits_V / 0.8, dim=-1)
+        counts[sampling.choose(logits[None], [job])[0]] += 1
+    expected = torch.softmax(logits / 0.8, dim=-1)
     likeliest = expected.topk(8).indices
     seen = [*counts[likeliest].tolist(), 2000 - counts[likeliest].sum().item()]
     due = [*(2000 * expected[likeliest]).tolist(), 2000 * (1 - expected[likeliest].sum()).item()]
