@@ -2,53 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-import httptools
-
-from proxy.edge.errors import BadAnswer
+from proxy.edge.errors import BadAnswerError
 from proxy.edge.framing import CHUNKED, UNTIL_CLOSE
-from proxy.edge.heads import ANSWER_GRAMMAR, CONTENT_LENGTH, FieldReader, Roles, tokens
+from proxy.edge.heads import CONTENT_LENGTH, FieldLines, MalformedLineError, tokens, value_of, without
 
-_LENGTH: Final = 1
-_ENCODING: Final = 2
-_CONNECTION: Final = 3
-_UPGRADE: Final = 4
-_TYPE: Final = 5
-_HOP: Final = 6
+_HOP: Final = 1
+_LENGTH: Final = 2
+_ENCODING: Final = 3
+_CONNECTION: Final = 4
+_UPGRADE: Final = 5
+_TYPE: Final = 6
 
 _ROLES: Final[dict[bytes, int]] = {
+    b"keep-alive": _HOP,
+    b"proxy-connection": _HOP,
+    b"te": _HOP,
+    b"x-request-id": _HOP,  # the edge's own stands in its place
     b"content-length": _LENGTH,
     b"transfer-encoding": _ENCODING,
     b"connection": _CONNECTION,
     b"upgrade": _UPGRADE,
     b"content-type": _TYPE,
-    b"keep-alive": _HOP,
-    b"proxy-connection": _HOP,
-    b"te": _HOP,
-    b"x-request-id": _HOP,  # the edge's own stands in its place
 }
+_FRAMING: Final = frozenset((_LENGTH, _ENCODING, _CONNECTION, _UPGRADE))
 _NEVER_HOP: Final = frozenset(
     (b"content-length", b"transfer-encoding", b"content-type", b"set-cookie", b"date")
 )
+# RFC 9112 section 4; a server may leave the last space and the reason out, and many leave out both.
+_START: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+")
 
 
 class Answer:
-    """A response head that was accepted.
-
-    ``length`` is the body's: bytes, ``CHUNKED`` or ``UNTIL_CLOSE``; 0 where there is none. ``block`` is the
-    head for the client from its status line on, each line CRLF-ended, without its empty line and without
-    framing and connection fields that depend on the client; those the exchange adds.
-    """
+    """A response head that was accepted."""
 
     __slots__ = ("block", "event_stream", "keep_alive", "length", "status", "websocket")
 
     status: int
     keep_alive: bool
+    """The pool's connection may be used again after this answer."""
     length: int
+    """Of the body: bytes, ``CHUNKED`` or ``UNTIL_CLOSE``; 0 where there is none."""
     event_stream: bool
     websocket: bool
     block: bytes
+    """The head for the client, CRLF-ended lines, except for Transfer-Encoding, Connection, x-request-id and the
+    empty line: those depend on the client."""
 
 
 class AnswerReader:
@@ -56,87 +57,93 @@ class AnswerReader:
 
     def __init__(self, headers: int) -> None:
         self._headers = headers
-        self._roles = Roles(_ROLES)
-        self._fields = FieldReader(answers=True)
+        self._meaning = FieldLines(_ROLES, _FRAMING)
+        self._starts: dict[bytes, tuple[bytes, int]] = {}
 
     def read(self, head: bytes, method: bytes) -> Answer:
-        """Accept ``head``, the answer to a ``method`` request, or raise ``BadAnswer``."""
-        grammar = ANSWER_GRAMMAR.fullmatch(head)
-        if grammar is None:
-            raise BadAnswer("the response head breaks the grammar of RFC 9112 section 4")
-        try:
-            fields = self._fields.read(head)
-        except httptools.HttpParserError as error:
-            raise BadAnswer(f"llhttp: {error}") from error
-        if len(fields) > self._headers:
-            raise BadAnswer(f"more than {self._headers} header fields")
-
+        """Accept ``head``, the answer to a ``method`` request, or raise ``BadAnswerError``."""
+        start, *lines = head[:-4].split(b"\r\n")
+        minor, status = self._starts.get(start) or self._start(start)
+        if len(lines) > self._headers:
+            raise BadAnswerError(f"more than {self._headers} header fields")
         answer = Answer()
-        minor, code = grammar.groups()
-        answer.status = status = int(code)
+        answer.status = status
         answer.keep_alive = minor == b"1"
         answer.event_stream = answer.websocket = False
-        roles = self._roles
-        length: bytes | None = None
-        encoding: bytes | None = None
-        connection: bytes | None = None
+        meaning = self._meaning
+        length = encoding = connection = None
         upgrade = b""
-        start = head[8 : head.index(b"\r\n") + 2]
-        out = [b"HTTP/1.1" + start]
-        for name, value in fields:
-            role = roles[name]
-            if not role:
-                out.append(b"%b: %b\r\n" % (name, value))
-            elif role == _LENGTH:
-                if length is not None:
-                    raise BadAnswer("Content-Length occurs twice")
-                length = value
-            elif role == _TYPE:
-                out.append(b"%b: %b\r\n" % (name, value))
-                answer.event_stream = value[:17].lower() == b"text/event-stream"
-            elif role == _ENCODING:
-                if encoding is not None:
-                    raise BadAnswer("Transfer-Encoding occurs twice")
-                encoding = value
-            elif role == _CONNECTION:
-                connection = value if connection is None else connection + b"," + value
-            elif role == _UPGRADE:
-                upgrade = value
+        out = [start if minor == b"1" else b"HTTP/1.1" + start[8:]]
+        try:
+            for line in lines:
+                role = meaning[line]
+                if not role:
+                    out.append(line)
+                elif role == _LENGTH:
+                    if length is not None:
+                        raise BadAnswerError("Content-Length occurs twice")
+                    length = value_of(line)
+                    if CONTENT_LENGTH.fullmatch(length) is None:
+                        raise BadAnswerError("Content-Length is no number")
+                elif role == _TYPE:
+                    answer.event_stream = value_of(line)[:17].lower() == b"text/event-stream"
+                    out.append(line)
+                elif role == _ENCODING:
+                    if encoding is not None:
+                        raise BadAnswerError("Transfer-Encoding occurs twice")
+                    encoding = value_of(line)
+                elif role == _CONNECTION:
+                    value = value_of(line)
+                    connection = value if connection is None else connection + b"," + value
+                elif role == _UPGRADE:
+                    upgrade = value_of(line)
+        except MalformedLineError:
+            raise BadAnswerError("a header line breaks the grammar of RFC 9112 section 5") from None
         if connection is not None:
             for option in tokens(connection):
                 if option == b"close":
                     answer.keep_alive = False
                 elif option == b"upgrade":
                     answer.websocket = upgrade.lower() == b"websocket"
-                elif option == b"keep-alive":
-                    answer.keep_alive = True
-                elif option not in _NEVER_HOP:
-                    wanted = option + b":"
-                    out[1:] = [line for line in out[1:] if line[: len(wanted)].lower() != wanted]
-
-        # RFC 9112 section 6.3, in its order; what it would have us repair, we refuse.
-        if encoding is not None:
-            if length is not None:
-                raise BadAnswer("Content-Length and Transfer-Encoding together")
-            if encoding.lower() != b"chunked" or minor != b"1":
-                raise BadAnswer("a transfer coding other than chunked")
-            if status < 200 or status == 204:
-                raise BadAnswer(f"Transfer-Encoding in a {status}")
-        elif length is not None and CONTENT_LENGTH.fullmatch(length) is None:
-            raise BadAnswer("Content-Length is no number")
-        if status < 200 or status == 204:
-            answer.length = 0  # section 6.1 and RFC 9110 section 8.6: no Content-Length either
-        elif status == 304 or method == b"HEAD":
-            answer.length = 0  # the fields tell of the body that a GET would have had
-            if length is not None:
-                out.append(b"Content-Length: %b\r\n" % length)
-        elif encoding is not None:
-            answer.length = CHUNKED
-        elif length is not None:
-            answer.length = int(length)
-            out.append(b"Content-Length: %b\r\n" % length)
-        else:
-            answer.length = UNTIL_CLOSE
+                elif option != b"keep-alive" and option not in _NEVER_HOP:
+                    out[1:] = without(out[1:], option)
+        answer.length = _body_length(status, method, minor, length, encoding)
+        if answer.length == UNTIL_CLOSE:
             answer.keep_alive = False
-        answer.block = b"".join(out)
+        if length is not None and (status >= 200 and status != 204):
+            # RFC 9110 section 8.6; in a 304 or to a HEAD it tells of the body that a GET would have had.
+            out.append(b"Content-Length: " + length)
+        out.append(b"")
+        answer.block = b"\r\n".join(out)
         return answer
+
+    def _start(self, start: bytes) -> tuple[bytes, int]:
+        found = _START.fullmatch(start)
+        if found is None:
+            raise BadAnswerError("its status line breaks the grammar of RFC 9112 section 4")
+        minor, status = found[1], int(found[2])
+        if len(start) <= 64:
+            if len(self._starts) >= 256:
+                self._starts.clear()
+            self._starts[start] = minor, status
+        return minor, status
+
+
+def _body_length(
+    status: int, method: bytes, minor: bytes, length: bytes | None, encoding: bytes | None
+) -> int:
+    """RFC 9112 section 6.3, in its order; what it would have us repair, we refuse."""
+    if encoding is not None:
+        if length is not None:
+            raise BadAnswerError("Content-Length and Transfer-Encoding together")
+        if minor != b"1":
+            raise BadAnswerError("Transfer-Encoding in HTTP/1.0")
+        if encoding.lower() != b"chunked":
+            raise BadAnswerError("a transfer coding other than chunked")
+        if status < 200 or status == 204:
+            raise BadAnswerError(f"Transfer-Encoding in a {status}")
+    if status < 200 or status == 204 or status == 304 or method == b"HEAD":
+        return 0
+    if encoding is not None:
+        return CHUNKED
+    return int(length) if length is not None else UNTIL_CLOSE

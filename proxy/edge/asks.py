@@ -5,79 +5,105 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import httptools
-
-from proxy.edge.errors import Refusal
-from proxy.edge.framing import CHUNKED
-from proxy.edge.heads import CONTENT_LENGTH, REQUEST_GRAMMAR, FieldReader, Fields, Roles, tokens
+from proxy.edge.diagnosis import diagnose
+from proxy.edge.errors import RefusalError
+from proxy.edge.framing import CHUNKED, TOKEN
+from proxy.edge.heads import CONTENT_LENGTH, FieldLines, MalformedLineError, tokens, value_of, without
 from proxy.edge.settings import Identity, Limits
 
-# What a field name means here. 0: forward. Odd ones out are handled in AskReader.read.
-_HOST: Final = 1
-_LENGTH: Final = 2
-_ENCODING: Final = 3
-_CONNECTION: Final = 4
-_EXPECT: Final = 5
-_UPGRADE: Final = 6
-_REQUEST_ID: Final = 7
-_TENANT: Final = 8
-_AUTHORIZATION: Final = 9
-_API_KEY: Final = 10
-_FORWARDED_FOR: Final = 11
-_FORWARDED_PROTO: Final = 12
-_FORWARDED_HOST: Final = 13
-_FORWARDED: Final = 14
-_HOP: Final = 15
+# What a field's name means here; 0 is 'forward'. Those up to _LAST_DROPPED go no further as they are.
+_HOP: Final = 1  # of this hop only
+_CONNECTION: Final = 2
+_UPGRADE: Final = 3
+_EXPECT: Final = 4
+_REQUEST_ID: Final = 5
+_FORWARDED_FOR: Final = 6
+_FORWARDED_PROTO: Final = 7
+_FORWARDED_HOST: Final = 8
+_LAST_DROPPED: Final = 8
+_FORWARDED: Final = 9  # from a trusted peer only
+_TENANT: Final = 10  # from a trusted peer only
+_HOST: Final = 11
+_LENGTH: Final = 12
+_ENCODING: Final = 13
+_AUTHORIZATION: Final = 14
+_API_KEY: Final = 15
 
 # RFC 9110 section 7.6.1, and Proxy-Connection and HTTP2-Settings, which mean the next hop too.
 _ROLES: Final[dict[bytes, int]] = {
-    b"host": _HOST,
-    b"content-length": _LENGTH,
-    b"transfer-encoding": _ENCODING,
-    b"connection": _CONNECTION,
-    b"expect": _EXPECT,
-    b"upgrade": _UPGRADE,
-    b"x-request-id": _REQUEST_ID,
-    b"authorization": _AUTHORIZATION,
-    b"x-api-key": _API_KEY,
-    b"x-forwarded-for": _FORWARDED_FOR,
-    b"x-forwarded-proto": _FORWARDED_PROTO,
-    b"x-forwarded-host": _FORWARDED_HOST,
-    b"forwarded": _FORWARDED,
     b"keep-alive": _HOP,
     b"proxy-connection": _HOP,
     b"te": _HOP,
     b"http2-settings": _HOP,
+    b"connection": _CONNECTION,
+    b"upgrade": _UPGRADE,
+    b"expect": _EXPECT,
+    b"x-request-id": _REQUEST_ID,
+    b"x-forwarded-for": _FORWARDED_FOR,
+    b"x-forwarded-proto": _FORWARDED_PROTO,
+    b"x-forwarded-host": _FORWARDED_HOST,
+    b"forwarded": _FORWARDED,
+    b"host": _HOST,
+    b"content-length": _LENGTH,
+    b"transfer-encoding": _ENCODING,
+    b"authorization": _AUTHORIZATION,
+    b"x-api-key": _API_KEY,
 }
+_FRAMING: Final = frozenset((_LENGTH, _ENCODING, _HOST, _CONNECTION, _UPGRADE, _EXPECT))
 
-# Fields that Connection may not name: removing them would change what the message means (RFC 9110 section
-# 7.6.1: "not intended to be a connection option"), which is how "hop-by-hop header abuse" works.
+# Fields that Connection may not name, because removing them would change what the message means: RFC 9110
+# section 7.6.1 forbids a client to, and "hop-by-hop header abuse" is the name of the attack.
 _NEVER_HOP: Final = frozenset(
-    (b"host", b"content-length", b"transfer-encoding", b"authorization", b"x-api-key", b"x-request-id", b"cookie",
-     b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded", b"content-type",
-     b"content-encoding", b"expect")
-)  # fmt: skip
-_REQUEST_ID_FORM = re.compile(rb"[!-~]{1,128}")
-# RFC 3986 section 3.2.2 and RFC 9110 section 4.2.1: a name, an IPv4 or a bracketed IPv6, and maybe a port.
-_HOST_FORM = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])?(?::[0-9]{0,5})?")
-_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)([^#]*)")
+    (name for name, role in _ROLES.items() if role > _LAST_DROPPED)
+) | {b"cookie", b"content-type", b"content-encoding"}  # fmt: skip
+
+_START: Final = re.compile(rb"(" + TOKEN + rb") ([!-~]++) HTTP/1\.([01])")
+_STARTS_REMEMBERED: Final = 1024
+_REQUEST_ID_FORM: Final = re.compile(rb"[!-~]{1,128}")
+# RFC 3986 section 3.2.2: a name, an IPv4 address or a bracketed IPv6 one, and maybe a port.
+_HOST_FORM: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+_ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?#]*)([^#]*)")
+_METHODS: Final = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+
+
+class Via:
+    """What a client's connection adds to its requests: address, scheme, and whether it is believed."""
+
+    __slots__ = ("_block", "_host", "peer", "scheme", "trusted")
+
+    def __init__(self, peer: bytes, scheme: bytes, trusted: bool) -> None:
+        self.peer = peer
+        self.scheme = scheme
+        self.trusted = trusted
+        self._host: bytes | None = None
+        self._block = b""
+
+    def block(self, host: bytes) -> bytes:
+        """The X-Forwarded lines of a request without such lines. A connection hardly ever changes its host."""
+        if host != self._host:
+            self._host = host
+            self._block = self.extended(b"", b"", b"", host)
+        return self._block
+
+    def extended(self, whom: bytes, proto: bytes, host: bytes, own_host: bytes) -> bytes:
+        """The X-Forwarded lines that carry on what a trusted peer said."""
+        return b"X-Forwarded-For: %b%b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n" % (
+            whom,
+            self.peer,
+            proto or self.scheme,
+            host or own_host,
+        )
 
 
 class Ask:
-    """A request head that was accepted.
-
-    ``length`` is Content-Length, 0 without a body, or ``CHUNKED``. ``block`` is the header section for the
-    pool: forwarded fields without hop-by-hop ones, each CRLF-ended, not yet those that the edge adds.
-    """
+    """A request head that was accepted."""
 
     __slots__ = (
         "api_key",
         "block",
-        "expects_continue",
-        "fields",
-        "host",
         "keep_alive",
         "length",
+        "lines",
         "method",
         "minor",
         "request_id",
@@ -88,175 +114,159 @@ class Ask:
 
     method: bytes
     target: bytes
+    """In origin-form, or ``*``."""
     minor: int
+    """0 for HTTP/1.0, 1 for HTTP/1.1."""
     keep_alive: bool
     length: int
-    expects_continue: bool
+    """Content-Length, 0 without a body, or ``CHUNKED``."""
     websocket: bool
-    host: bytes
+    """It asks for an upgrade to the one protocol that gets a tunnel."""
     request_id: bytes | None
     """The client's own, when it is trusted and well-formed."""
     tenant: bytes | None
     """As a trusted peer's header says."""
     api_key: bytes | None
-    fields: Fields
+    lines: list[bytes]
+    """The field lines as they came."""
     block: bytes
+    """The head for the pool, CRLF-ended lines, except for x-request-id and the empty line."""
 
 
 class AskReader:
     """Reads request heads; one a worker."""
 
     def __init__(self, limits: Limits, identity: Identity) -> None:
-        self._limits = limits
+        self._headers = limits.headers
+        self._body_bytes = limits.body_bytes
         roles = dict(_ROLES)
+        self._never_hop = _NEVER_HOP
         if identity.tenant_header is not None:
-            roles[identity.tenant_header.lower().encode("ascii")] = _TENANT
-        self._never_hop = _NEVER_HOP | {name for name, role in roles.items() if role == _TENANT}
-        self._roles = Roles(roles)
-        self._fields = FieldReader(answers=False)
+            name = identity.tenant_header.lower().encode("ascii")
+            roles[name] = _TENANT
+            self._never_hop |= {name}
+        self._meaning = FieldLines(roles, _FRAMING)
+        self._starts: dict[bytes, tuple[bytes, bytes, bytes]] = {}
 
-    def read(self, head: bytes, peer: bytes, scheme: bytes, trusted: bool) -> Ask:
-        """Accept ``head``, which ends with its empty line, or raise ``Refusal``.
-
-        ``peer`` is the client's address and ``scheme`` http or https, for X-Forwarded-*.
-        """
-        grammar = REQUEST_GRAMMAR.fullmatch(head)
-        if grammar is None:
-            raise diagnose(head)
-        try:
-            fields = self._fields.read(head)
-        except httptools.HttpParserError as error:
-            raise _refused_by_llhttp(head, fields_of(head), error) from error
-        if len(fields) > self._limits.headers:
-            raise Refusal(431, "too_many_headers", f"a request may have {self._limits.headers} header fields")
-
+    def read(self, head: bytes, via: Via) -> Ask:
+        """Accept ``head``, which ends with its empty line, or raise ``RefusalError``."""
+        start, *lines = head[:-4].split(b"\r\n")
         ask = Ask()
-        ask.fields = fields
-        ask.method, ask.target, minor = grammar.groups()
+        ask.method, ask.target, minor = self._starts.get(start) or self._start(start, head)
+        ask.lines = lines
         ask.minor = 1 if minor == b"1" else 0
         ask.keep_alive = ask.minor == 1
         ask.length = 0
-        ask.expects_continue = ask.websocket = False
+        ask.websocket = False
         ask.request_id = ask.tenant = ask.api_key = None
+        if len(lines) > self._headers:
+            raise RefusalError(431, "too_many_headers", f"a request may have {self._headers} header fields")
 
-        roles = self._roles
-        host: bytes | None = None
-        length: bytes | None = None
-        encoding: bytes | None = None
-        connection: bytes | None = None
-        upgrade: bytes | None = None
-        forwarded_for = forwarded_proto = forwarded_host = b""
-        out: list[bytes] = []
-        for name, value in fields:
-            role = roles[name]
-            if not role:
-                out.append(b"%b: %b\r\n" % (name, value))
-            elif role == _HOST:
-                if host is not None:
-                    raise Refusal(400, "repeated_host", "a request has one Host header", "host")
-                host = value
-                out.append(b"Host: %b\r\n" % value)
-            elif role == _LENGTH:
-                if length is not None:
-                    raise Refusal(
-                        400, "repeated_content_length", "Content-Length occurs twice", "content-length"
-                    )
-                length = value
-                out.append(b"Content-Length: %b\r\n" % value)
-            elif role == _CONNECTION:
-                connection = value if connection is None else connection + b"," + value
-            elif role == _AUTHORIZATION:
-                out.append(b"%b: %b\r\n" % (name, value))
-                if ask.api_key is None and value[:7].lower() == b"bearer ":
-                    ask.api_key = value[7:].strip()
-            elif role == _API_KEY:
-                out.append(b"%b: %b\r\n" % (name, value))
-                ask.api_key = value
-            elif role == _ENCODING:
-                if encoding is not None:
-                    raise Refusal(
-                        400,
-                        "repeated_transfer_encoding",
-                        "Transfer-Encoding occurs twice",
-                        "transfer-encoding",
-                    )
-                encoding = value
-                out.append(b"Transfer-Encoding: chunked\r\n")
-            elif role == _EXPECT:
-                if value.lower() != b"100-continue":
-                    raise Refusal(
-                        417, "unknown_expectation", "the only expectation is 100-continue", "expect"
-                    )
-                ask.expects_continue = True
-            elif role == _UPGRADE:
-                upgrade = value if upgrade is None else upgrade + b"," + value
-            elif role == _HOP:
-                pass
-            elif not trusted:
-                # What only a trusted peer may say: tenant, request ID, X-Forwarded-*, Forwarded.
-                pass
-            elif role == _REQUEST_ID:
-                if ask.request_id is None and _REQUEST_ID_FORM.fullmatch(value):
-                    ask.request_id = value
-            elif role == _TENANT:
-                if ask.tenant is not None:
-                    raise Refusal(
-                        400, "repeated_tenant", "the tenant header occurs twice", name.decode("latin-1")
-                    )
-                ask.tenant = value
-                out.append(b"%b: %b\r\n" % (name, value))
-            elif role == _FORWARDED_FOR:
-                forwarded_for += value + b", "
-            elif role == _FORWARDED_PROTO:
-                forwarded_proto = value
-            elif role == _FORWARDED_HOST:
-                forwarded_host = value
-            else:
-                out.append(b"%b: %b\r\n" % (name, value))
+        meaning = self._meaning
+        host = length = encoding = connection = expect = None
+        notes: list[tuple[int, bytes]] | None = None
+        out = [start]
+        try:
+            for line in lines:
+                role = meaning[line]
+                if not role:
+                    out.append(line)
+                elif role == _HOST:
+                    if host is not None:
+                        raise RefusalError(400, "repeated_host", "a request has one Host header", "host")
+                    host = value_of(line)
+                    out.append(line)
+                elif role == _LENGTH:
+                    if length is not None:
+                        raise RefusalError(
+                            400, "repeated_content_length", "Content-Length occurs twice", "content-length"
+                        )
+                    length = value_of(line)
+                    out.append(line)
+                elif role == _AUTHORIZATION:
+                    value = value_of(line)
+                    if ask.api_key is None and value[:7].lower() == b"bearer ":
+                        ask.api_key = value[7:].strip()
+                    out.append(line)
+                elif role == _CONNECTION:
+                    value = value_of(line)
+                    connection = value if connection is None else connection + b"," + value
+                elif role == _ENCODING:
+                    if encoding is not None:
+                        raise RefusalError(
+                            400,
+                            "repeated_transfer_encoding",
+                            "Transfer-Encoding occurs twice",
+                            "transfer-encoding",
+                        )
+                    encoding = value_of(line)
+                    out.append(line)
+                elif role == _API_KEY:
+                    ask.api_key = value_of(line)
+                    out.append(line)
+                elif role == _EXPECT:
+                    expect = value_of(line)
+                elif role == _UPGRADE:
+                    notes = [*(notes or ()), (role, value_of(line))]
+                elif role != _HOP and via.trusted:
+                    # What only a trusted peer may say; from anybody else it is as if it had not been said.
+                    notes = [*(notes or ()), (role, value_of(line))]
+                    if role > _LAST_DROPPED:
+                        out.append(line)
+        except MalformedLineError:
+            raise diagnose(head) from None
 
-        if encoding is not None or length is not None:
-            ask.length = self._body_length(ask.minor, length, encoding)
+        if ask.target[:1] != b"/" or not ask.minor:
+            out[0] = _take_target(ask, host)
         if host is None:
             if ask.minor:
-                raise Refusal(400, "missing_host", "HTTP/1.1 requires a Host header", "host")
+                raise RefusalError(400, "missing_host", "HTTP/1.1 requires a Host header", "host")
             host = b""
         elif _HOST_FORM.fullmatch(host) is None:
-            raise Refusal(400, "bad_host", "the Host header names no host", "host")
-        if ask.target[:1] != b"/":
-            host = _take_target(ask, host, out)
-        ask.host = host
+            raise RefusalError(400, "bad_host", "the Host header names no host", "host")
+        if length is not None or encoding is not None:
+            ask.length = self._body_length(ask.minor, length, encoding)
+        if expect is not None:
+            _expect(ask, expect, out)
         if connection is not None:
-            self._hop_by_hop(ask, connection, upgrade, out)
-        if not ask.length:
-            ask.expects_continue = False  # RFC 9110 section 10.1.1: there is nothing to wait for
-        elif ask.expects_continue:
-            if ask.minor:
-                out.append(b"Expect: 100-continue\r\n")
-            else:
-                ask.expects_continue = False
-        out.append(
-            b"X-Forwarded-For: %b%b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n"
-            % (forwarded_for, peer, forwarded_proto or scheme, forwarded_host or host)
-        )
-        ask.block = b"".join(out)
+            out = self._hop_by_hop(ask, connection, notes, out)
+        out.append(via.block(host) if notes is None else _note(ask, notes, via, host))
+        ask.block = b"\r\n".join(out)
         return ask
+
+    def _start(self, start: bytes, head: bytes) -> tuple[bytes, bytes, bytes]:
+        found = _START.fullmatch(start)
+        if found is None:
+            raise diagnose(head)
+        method, target, minor = found.groups()
+        if method == b"CONNECT":
+            raise RefusalError(405, "connect_refused", "this is no forward proxy: CONNECT is not served")
+        if method not in _METHODS:
+            raise RefusalError(501, "unknown_method", "this method is not served")
+        if b"#" in target:
+            raise RefusalError(400, "bad_target", "a request target has no fragment (RFC 9112 section 3.2)")
+        if len(start) <= 256:
+            if len(self._starts) >= _STARTS_REMEMBERED:
+                self._starts.clear()
+            self._starts[start] = method, target, minor
+        return method, target, minor
 
     def _body_length(self, minor: int, length: bytes | None, encoding: bytes | None) -> int:
         """RFC 9112 section 6.3, with every 'ought to be handled as an error' handled as an error."""
         if encoding is not None:
             if length is not None:
-                raise Refusal(
+                raise RefusalError(
                     400,
                     "length_and_transfer_encoding",
                     "Content-Length and Transfer-Encoding exclude each other",
                     "transfer-encoding",
                 )
-            if not minor:  # RFC 9112 section 6.1
-                raise Refusal(
+            if not minor:  # section 6.1
+                raise RefusalError(
                     400, "transfer_encoding_in_1_0", "HTTP/1.0 has no Transfer-Encoding", "transfer-encoding"
                 )
             if encoding.lower() != b"chunked":
-                raise Refusal(
+                raise RefusalError(
                     501,
                     "unknown_transfer_encoding",
                     "the only transfer coding is chunked",
@@ -265,128 +275,77 @@ class AskReader:
             return CHUNKED
         assert length is not None
         if CONTENT_LENGTH.fullmatch(length) is None:
-            raise Refusal(
+            raise RefusalError(
                 400, "bad_content_length", "Content-Length is a number in decimal digits", "content-length"
             )
         size = int(length)
-        if size > self._limits.body_bytes:
-            raise Refusal(
-                413, "body_too_large", f"a body may have {self._limits.body_bytes} bytes", "content-length"
+        if size > self._body_bytes:
+            raise RefusalError(
+                413, "body_too_large", f"a body may have {self._body_bytes} bytes", "content-length"
             )
         return size
 
-    def _hop_by_hop(self, ask: Ask, connection: bytes, upgrade: bytes | None, out: list[bytes]) -> None:
-        """Obey Connection: options for this hop, names to remove (RFC 9110 section 7.6.1), Upgrade."""
-        options = tokens(connection)
-        for option in options:
+    def _hop_by_hop(
+        self, ask: Ask, connection: bytes, notes: list[tuple[int, bytes]] | None, out: list[bytes]
+    ) -> list[bytes]:
+        """Obey Connection: close, fields of this hop only, Upgrade (RFC 9110 sections 7.6.1 and 7.8)."""
+        for option in tokens(connection):
             if option == b"close":
                 ask.keep_alive = False
             elif option == b"upgrade":
-                # RFC 9110 section 7.8. Any other protocol is answered as if Upgrade had not been there; h2c
-                # above all, which would tunnel requests past routing.
-                if upgrade is not None and ask.minor and ask.method == b"GET" and not ask.length:
-                    ask.websocket = tokens(upgrade) == [b"websocket"]
-            elif option not in (b"keep-alive", b"te") and option not in self._never_hop:
-                wanted = option + b":"
-                out[:] = [line for line in out if line[: len(wanted)].lower() != wanted]
-        if ask.websocket:
-            out.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n")
+                # Any other protocol is answered as if Upgrade had not been there; h2c above all, which would
+                # tunnel requests past routing.
+                offers = [value.lower() for role, value in notes or () if role == _UPGRADE]
+                if offers == [b"websocket"] and ask.minor and ask.method == b"GET" and not ask.length:
+                    ask.websocket = True
+                    out.append(b"Connection: Upgrade\r\nUpgrade: websocket")
+            elif option != b"keep-alive" and option not in self._never_hop:
+                out[1:] = without(out[1:], option)
+        return out
 
 
-def _take_target(ask: Ask, host: bytes, out: list[bytes]) -> bytes:
-    """Bring a target that is not in origin-form into it (RFC 9112 section 3.2). Returns the host."""
-    if ask.target == b"*" and ask.method == b"OPTIONS":
-        return host
-    if ask.method == b"CONNECT":
-        raise Refusal(405, "connect_refused", "this is no forward proxy: CONNECT is not served")
-    absolute = _ABSOLUTE.fullmatch(ask.target)
-    if absolute is None:
-        raise Refusal(400, "bad_target", "the request target is neither a path nor an absolute http URI")
-    authority, path = absolute.groups()
-    # RFC 9112 section 3.2.2 has a server obey the URI and ignore Host. A request that names two hosts is a trick
-    # on whoever reads the other one; equal ones lose nothing.
-    if authority.lower() != host.lower() or not authority:
-        raise Refusal(400, "host_mismatch", "the target's authority and the Host header differ", "host")
-    ask.target = path if path[:1] == b"/" else b"/" + path
-    return host
+def _expect(ask: Ask, expect: bytes, out: list[bytes]) -> None:
+    """RFC 9110 section 10.1.1. The pool answers 100; the edge only carries it."""
+    if expect.lower() != b"100-continue":
+        raise RefusalError(417, "unknown_expectation", "the only expectation is 100-continue", "expect")
+    if ask.length and ask.minor:
+        out.append(b"Expect: 100-continue")
 
 
-_KNOWN_VERSION = re.compile(rb"HTTP/1\.[01]\Z")
-_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
-_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-
-
-def early(part: bytes) -> Refusal | None:
-    """Why the beginning of a head can never become one, before its end arrived; None while it may."""
-    if part.count(b"\n") != part.count(b"\r\n"):
-        return Refusal(400, "bare_line_feed", "a line ends with CRLF, not with a bare LF")
-    if b"\r" in part[:-1].replace(b"\r\n", b""):
-        return Refusal(400, "bare_carriage_return", "a CR stands only before an LF")
-    if _CONTROL.search(part):
-        return Refusal(400, "control_character", "a head has no NUL and no control characters")
-    return None
-
-
-def diagnose(head: bytes) -> Refusal:
-    """Why the grammar does not accept ``head``."""
-    found = early(head)
-    if found is not None:
-        return found
-    start, *lines = head[:-4].split(b"\r\n")
-    parts = start.split(b" ")
-    if head.startswith(b"PRI * HTTP/2.0\r\n"):
-        return Refusal(505, "http2_refused", "HTTP/2 is not served here: speak HTTP/1.1")
-    if len(parts) != 3 or not parts[1] or _METHOD.match(parts[0]) is None:
-        return Refusal(
-            400, "bad_request_line", "a request line is: method, one space, target, one space, version"
-        )
-    if _KNOWN_VERSION.match(parts[2]) is None:
-        if re.match(rb"HTTP/[0-9]\.[0-9]\Z", parts[2]):
-            return Refusal(505, "unknown_version", "HTTP/1.1 and HTTP/1.0 are served here")
-        return Refusal(400, "bad_version", "the request line ends with HTTP/1.1")
-    for line in lines:
-        if line[:1] in (b" ", b"\t"):
-            return Refusal(
-                400, "obsolete_fold", "a header may not continue on the next line (RFC 9112 section 5.2)"
+def _take_target(ask: Ask, host: bytes | None) -> bytes:
+    """Bring a target into origin-form (RFC 9112 section 3.2). Returns the start line for the pool."""
+    if ask.target[:1] != b"/" and (ask.target != b"*" or ask.method != b"OPTIONS"):
+        absolute = _ABSOLUTE.fullmatch(ask.target)
+        if absolute is None:
+            raise RefusalError(
+                400, "bad_target", "the request target is neither a path nor an absolute http URI"
             )
-        name, colon, _ = line.partition(b":")
-        if not colon:
-            return Refusal(400, "bad_header", "a header line has a name, a colon and a value")
-        if name != name.rstrip(b" \t"):
-            return Refusal(400, "space_before_colon", "no white space between a header's name and its colon")
-        if _METHOD.match(name) is None:
-            return Refusal(400, "bad_header_name", "a header name is a token (RFC 9110 section 5.1)")
-    return Refusal(400, "bad_target", "the request target has characters that belong percent-encoded")
-
-
-def fields_of(head: bytes) -> Fields:
-    """The fields of a head that passed the grammar; slow, for messages."""
-    lines = head[:-4].split(b"\r\n")[1:]
-    return [(name, value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines)]
-
-
-def _refused_by_llhttp(head: bytes, fields: Fields, error: Exception) -> Refusal:
-    """Name the usual reasons the way our own checks would; llhttp stops at the first it sees."""
-    names = [name.lower() for name, _ in fields]
-    if b"content-length" in names and b"transfer-encoding" in names:
-        return Refusal(
-            400,
-            "length_and_transfer_encoding",
-            "Content-Length and Transfer-Encoding exclude each other",
-            "transfer-encoding",
-        )
-    if names.count(b"content-length") > 1:
-        return Refusal(400, "repeated_content_length", "Content-Length occurs twice", "content-length")
-    if b"content-length" in names:
-        value = dict(zip(names, (value for _, value in fields), strict=True))[b"content-length"]
-        if CONTENT_LENGTH.fullmatch(value) is None:
-            return Refusal(
-                400, "bad_content_length", "Content-Length is a number in decimal digits", "content-length"
+        authority, path = absolute.groups()
+        # Section 3.2.2 has a server obey the URI and ignore Host. A request that names two hosts is a trick on
+        # whoever reads the other one; equal ones lose nothing.
+        if not authority or host is None or authority.lower() != host.lower():
+            raise RefusalError(
+                400, "host_mismatch", "the target's authority and the Host header differ", "host"
             )
-    if b"transfer-encoding" in names:
-        return Refusal(
-            501, "unknown_transfer_encoding", "the only transfer coding is chunked", "transfer-encoding"
-        )
-    if isinstance(error, httptools.HttpParserInvalidMethodError):
-        return Refusal(501, "unknown_method", "this method is not served")
-    return Refusal(400, "bad_head", f"llhttp: {error}")
+        ask.target = path if path[:1] == b"/" else b"/" + path
+    return b"%b %b HTTP/1.1" % (ask.method, ask.target)
+
+
+def _note(ask: Ask, notes: list[tuple[int, bytes]], via: Via, own_host: bytes) -> bytes:
+    """What a trusted peer says about the request. Returns the X-Forwarded lines."""
+    whom = proto = host = b""
+    for role, value in notes:
+        if role == _REQUEST_ID:
+            if _REQUEST_ID_FORM.fullmatch(value):
+                ask.request_id = value if ask.request_id is None else None
+        elif role == _TENANT:
+            if ask.tenant is not None:
+                raise RefusalError(400, "repeated_tenant", "the tenant header occurs twice")
+            ask.tenant = value
+        elif role == _FORWARDED_FOR and value:
+            whom += value + b", "
+        elif role == _FORWARDED_PROTO:
+            proto = value
+        elif role == _FORWARDED_HOST:
+            host = value
+    return via.extended(whom, proto, host, own_host)

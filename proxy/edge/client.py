@@ -11,8 +11,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxy.edge import states
-from proxy.edge.asks import early
-from proxy.edge.errors import Refusal, render
+from proxy.edge.asks import Via
+from proxy.edge.diagnosis import early
+from proxy.edge.errors import RefusalError, render
 from proxy.edge.exchange import BY_CLIENT, BY_DRAIN, BY_TIMEOUT, NOBODY, Exchange
 from proxy.edge.framing import FramingError, body_of
 
@@ -44,13 +45,12 @@ class ClientConnection:
     """One connection from a client; ``deadline`` is when the sweeper calls ``timed_out``."""
 
     __slots__ = (
+        "__weakref__",
         "_backlog",
         "_edge",
         "_held",
         "_partial",
-        "_peer",
-        "_scheme",
-        "_trusted",
+        "_via",
         "ask",
         "deadline",
         "exchange",
@@ -60,7 +60,6 @@ class ClientConnection:
         "transport",
         "tunnel",
         "write_paused",
-        "__weakref__",
     )
 
     # Why reading is paused, as bits: a connection is being opened; the pool reads slower than the client
@@ -81,9 +80,7 @@ class ClientConnection:
         self._partial: bytearray | None = None  # of a head
         self._backlog = b""  # what came after the current ask
         self._held = 0
-        self._peer = b""
-        self._scheme = b"http"
-        self._trusted = False
+        self._via = Via(b"", b"http", False)
         self.started = 0.0
 
     # -- called by the transport ---------------------------------------------------------------
@@ -91,14 +88,12 @@ class ClientConnection:
     def connection_made(self, transport: Transport) -> None:
         edge = self._edge
         self.transport = transport
-        transport.set_write_buffer_limits(high=edge.settings.limits.buffer_bytes)
-        self._peer, self._trusted = edge.peers.of(transport)
-        if transport.get_extra_info("sslcontext") is not None:
-            self._scheme = b"https"
-        self.deadline = monotonic() + edge.settings.timeouts.keepalive_s
+        transport.set_write_buffer_limits(high=edge.limits.buffer_bytes)
+        self._via = edge.peers.via(transport)
+        self.deadline = monotonic() + edge.timeouts.keepalive_s
         if not edge.admit(self):
             self.refuse(
-                Refusal(503, "too_many_connections", "this worker has all the connections it may have")
+                RefusalError(503, "too_many_connections", "this worker has all the connections it may have")
             )
 
     def data_received(self, data: bytes) -> None:
@@ -110,11 +105,11 @@ class ClientConnection:
                 self._read_body(data)
             elif state == states.ASK_DONE:
                 self._backlog += data
-                if len(self._backlog) > self._edge.settings.limits.buffer_bytes:
+                if len(self._backlog) > self._edge.limits.buffer_bytes:
                     self.hold(self.HOLD_BACKLOG)
             elif state == states.ASK_TUNNEL:
                 self._tunnel(data)
-        except Refusal as refusal:
+        except RefusalError as refusal:
             self.refuse(refusal)
         except Exception:
             self._edge.bug(self)
@@ -160,7 +155,7 @@ class ClientConnection:
             if self.ask == states.IDLE:
                 self.started = now = monotonic()
                 self.ask = states.ASK[states.IDLE][states.BYTES]
-                self.deadline = now + self._edge.settings.timeouts.header_s
+                self.deadline = now + self._edge.timeouts.header_s
             partial = self._partial = bytearray()
         searched = max(len(partial) - 3, 0)
         partial += data
@@ -169,7 +164,7 @@ class ClientConnection:
             del partial[:2]
             searched = 0
         end = partial.find(b"\r\n\r\n", searched)
-        limit = self._edge.settings.limits.head_bytes
+        limit = self._edge.limits.head_bytes
         if end >= 0:
             self._partial = None
             whole = bytes(partial)
@@ -185,35 +180,38 @@ class ClientConnection:
     def _begin(self, head: bytes, rest: bytes) -> None:
         """A head is whole: accept it, route it, send it."""
         edge = self._edge
-        if len(head) > edge.settings.limits.head_bytes:
-            raise _too_long(head, edge.settings.limits.head_bytes)
-        ask = edge.asks.read(head, self._peer, self._scheme, self._trusted)
+        if len(head) > edge.limits.head_bytes:
+            raise _too_long(head, edge.limits.head_bytes)
+        ask = edge.asks.read(head, self._via)
         self.keep_alive = ask.keep_alive and not edge.draining
-        body = body_of(ask.length)
-        exchange = self.exchange = Exchange(edge, self, ask, body, self.started)
-        first = exchange.head()
+        exchange = self.exchange = Exchange(edge, self, ask, self.started)
+        length = ask.length
         exchange.request_bytes = len(head)
-        if body is None:
+        if length == 0 or length == len(rest):
+            # Nearly every request: no body, or one that came with its head.
             self.ask = states.ASK[self.ask][states.HEAD_ONLY]
-            self._backlog = rest
-        else:
-            self.ask = states.ASK[self.ask][states.HEAD_THEN_BODY]
-            if rest:
-                first += self._body_piece(exchange, rest)
-        exchange.start(first)
+            if length:
+                exchange.request_bytes += length
+                exchange.ask_body = rest
+                exchange.start(rest)
+            else:
+                self._backlog = rest
+                exchange.start(b"")
+            return
+        self.ask = states.ASK[self.ask][states.HEAD_THEN_BODY]
+        exchange.read_body(body_of(length))
+        exchange.start(self._body_piece(exchange, rest) if rest else b"")
 
     def _body_piece(self, exchange: Exchange, data: bytes) -> bytes:
         """Take a piece of body; returns what goes upstream. Moves on to ASK_DONE at its end."""
-        body = exchange.ask_body
+        body = exchange.ask_reader
         assert body is not None
         try:
             out = body.feed(data)
         except FramingError as error:
-            raise Refusal(400, error.code, str(error)) from error
-        if body.payload_bytes > self._edge.settings.limits.body_bytes:
-            raise Refusal(
-                413, "body_too_large", f"a body may have {self._edge.settings.limits.body_bytes} bytes"
-            )
+            raise RefusalError(400, error.code, str(error)) from error
+        if body.payload_bytes > self._edge.limits.body_bytes:
+            raise RefusalError(413, "body_too_large", f"a body may have {self._edge.limits.body_bytes} bytes")
         if exchange.capture is not None:
             self._edge.limit_capture(exchange)
         exchange.request_bytes += len(out)
@@ -226,7 +224,7 @@ class ClientConnection:
         exchange = self.exchange
         assert exchange is not None
         out = self._body_piece(exchange, data)
-        timeouts = self._edge.settings.timeouts
+        timeouts = self._edge.timeouts
         if exchange.upstream is not None:
             self.deadline = monotonic() + (
                 timeouts.first_byte_s if self.ask == states.ASK_DONE else timeouts.stream_idle_s
@@ -249,7 +247,7 @@ class ClientConnection:
             self.close()
             return
         self.ask = states.ASK[self.ask][states.OVER]
-        self.deadline = monotonic() + self._edge.settings.timeouts.keepalive_s
+        self.deadline = monotonic() + self._edge.timeouts.keepalive_s
         backlog = self._backlog
         if backlog:
             self._backlog = b""
@@ -269,7 +267,7 @@ class ClientConnection:
             if not self._held and self.transport is not None and not self.transport.is_closing():
                 self.transport.resume_reading()
 
-    def refuse(self, refusal: Refusal, aborted_by: int = NOBODY) -> None:
+    def refuse(self, refusal: RefusalError, aborted_by: int = NOBODY) -> None:
         """Answer with an error of the edge's own, leave the record, and end the connection."""
         exchange = self.exchange
         edge = self._edge
@@ -322,7 +320,7 @@ class ClientConnection:
     def become_tunnel(self, now: float) -> None:
         self.ask = states.ASK[self.ask][states.SWITCH]
         self.tunnel = True
-        self.deadline = now + self._edge.settings.timeouts.stream_idle_s
+        self.deadline = now + self._edge.timeouts.stream_idle_s
         self._edge.tunnels.add(self)
         backlog, self._backlog = self._backlog, b""
         self.release(self.HOLD_BACKLOG)
@@ -340,7 +338,7 @@ class ClientConnection:
     def tunnel_alive(self) -> None:
         """Bytes went through: the idle time starts again, unless a flip condemned this tunnel."""
         if self in self._edge.tunnels:
-            self.deadline = monotonic() + self._edge.settings.timeouts.stream_idle_s
+            self.deadline = monotonic() + self._edge.timeouts.stream_idle_s
 
     # -- called by the sweeper and the worker --------------------------------------------------
 
@@ -350,7 +348,7 @@ class ClientConnection:
         state = self.ask
         if state == states.ASK_HEAD:
             self.refuse(
-                Refusal(408, "header_timeout", "the request's head did not arrive in time"), BY_TIMEOUT
+                RefusalError(408, "header_timeout", "the request's head did not arrive in time"), BY_TIMEOUT
             )
         elif exchange is None:
             self.abort()
@@ -364,7 +362,9 @@ class ClientConnection:
                     504, "request_timeout", f"pool {exchange.pool.name!r} stopped reading", BY_TIMEOUT
                 )
             else:
-                self.refuse(Refusal(408, "body_timeout", "the request's body stopped arriving"), BY_TIMEOUT)
+                self.refuse(
+                    RefusalError(408, "body_timeout", "the request's body stopped arriving"), BY_TIMEOUT
+                )
         else:
             message = f"pool {exchange.pool.name!r} did not begin to answer in time"
             exchange.failed(504, "first_byte_timeout", message, BY_TIMEOUT)
@@ -382,7 +382,7 @@ class ClientConnection:
         self.abort()
 
 
-def _too_long(head: bytes | bytearray, limit: int) -> Refusal:
+def _too_long(head: bytes | bytearray, limit: int) -> RefusalError:
     if b"\r\n" not in head[:limit]:
-        return Refusal(414, "target_too_long", f"a request's head may have {limit} bytes")
-    return Refusal(431, "head_too_large", f"a request's head may have {limit} bytes")
+        return RefusalError(414, "target_too_long", f"a request's head may have {limit} bytes")
+    return RefusalError(431, "head_too_large", f"a request's head may have {limit} bytes")

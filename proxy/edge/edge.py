@@ -14,8 +14,9 @@ import msgspec
 
 from policies.routes import UNKNOWN_TENANT
 from proxy.edge.answers import AnswerReader
-from proxy.edge.asks import AskReader
+from proxy.edge.asks import AskReader, Via
 from proxy.edge.exchange import SAMPLED, Exchange
+from proxy.edge.heads import fields_of
 from proxy.edge.ids import RequestIds
 from proxy.edge.ports import CaptureHead, ShadowPort
 from proxy.edge.routing import Router
@@ -65,8 +66,8 @@ class Peers:
     def __init__(self, identity: Identity) -> None:
         self._networks = [ipaddress.ip_network(network) for network in identity.trusted_peers]
 
-    def of(self, transport: Transport) -> tuple[bytes, bool]:
-        """Address for X-Forwarded-For, and trust: by network, or by a certificate that TLS verified."""
+    def via(self, transport: Transport) -> Via:
+        """Address and scheme for X-Forwarded-*, and trust: by network, or by a certificate that TLS verified."""
         peer = transport.get_extra_info("peername")
         host = peer[0] if isinstance(peer, tuple) and peer else "unknown"
         if host.startswith("::ffff:") and "." in host:
@@ -75,7 +76,8 @@ class Peers:
         if not trusted and self._networks and host != "unknown":
             address = ipaddress.ip_address(host.partition("%")[0])
             trusted = any(address in network for network in self._networks)
-        return host.encode("ascii"), trusted
+        scheme = b"https" if transport.get_extra_info("sslcontext") is not None else b"http"
+        return Via(host.encode("ascii"), scheme, trusted)
 
 
 class Edge:
@@ -83,6 +85,8 @@ class Edge:
 
     def __init__(self, settings: EdgeSettings, router: Router, port: ShadowPort, dialer: Dialer) -> None:
         self.settings = settings
+        self.limits = settings.limits
+        self.timeouts = settings.timeouts
         self.router = router
         self.port = port
         self.dialer = dialer
@@ -149,12 +153,13 @@ class Edge:
         ask = exchange.ask
         if ask.method != b"POST" or ask.target.partition(b"?")[0] not in SAMPLED_PATHS:
             return
-        request_id = exchange.request_id.encode("ascii")
-        rollouts = [rule.rollout for rule in self.router.rules if rule.draws(request_id, exchange.tenant)]
+        rollouts = [
+            rule.rollout
+            for rule in self.router.rules
+            if rule.draws(exchange.request_id_bytes, exchange.tenant)
+        ]
         if rollouts:
             exchange.capture = Capture(self.port, rollouts, exchange.started_unix_s)
-            if exchange.ask_body is not None:
-                exchange.ask_body.keep = []
 
     def begin_capture(self, exchange: Exchange) -> None:
         capture = exchange.capture
@@ -163,25 +168,28 @@ class Edge:
             capture.begin()
         except Exception:
             exchange.capture = None
-            self._shadow_failed()
+            self.shadow_failed()
 
     def limit_capture(self, exchange: Exchange) -> None:
         """Called before a piece is forwarded: a body past the limit is kept no longer."""
-        body = exchange.ask_body
-        if body is not None and body.payload_bytes > self.settings.limits.capture_body_bytes:
-            body.keep = None
+        reader = exchange.ask_reader
+        if reader is not None and reader.payload_bytes > self.limits.capture_body_bytes:
+            reader.keep = None
 
     def offer_capture(self, exchange: Exchange) -> None:
         """The whole request is on its way to its pool: hand the copy over."""
         capture, exchange.capture = exchange.capture, None
         assert capture is not None
-        body = exchange.ask_body
+        reader = exchange.ask_reader
         ask = exchange.ask
+        body: bytes | None = exchange.ask_body
         try:
-            if body is not None and body.keep is None:
+            if reader is not None:
+                body = b"".join(reader.keep) if reader.keep is not None else None
+            if body is None or len(body) > self.limits.capture_body_bytes:
                 capture.drop(DropReason.BODY_TOO_LARGE)
                 return
-            headers = captured_headers(ask.fields)
+            headers = captured_headers(fields_of(ask.lines))
             target = ask.target.decode("ascii")
             heads = [
                 CaptureHead(
@@ -197,9 +205,9 @@ class Edge:
                 for rollout in capture.rollouts
             ]
             exchange.flags |= SAMPLED
-            capture.offer(heads, b"".join(body.keep) if body is not None and body.keep else b"")
+            capture.offer(heads, body)
         except Exception:
-            self._shadow_failed()
+            self.shadow_failed()
 
     def drop_capture(self, exchange: Exchange, reason: DropReason) -> None:
         capture, exchange.capture = exchange.capture, None
@@ -207,60 +215,33 @@ class Edge:
         try:
             capture.drop(reason)
         except Exception:
-            self._shadow_failed()
-
-    def record(
-        self,
-        started_unix_s: float,
-        tenant: str,
-        pool: str,
-        endpoint: str,
-        status: int,
-        first_byte_s: float,
-        total_s: float,
-        request_bytes: int,
-        response_bytes: int,
-        aborted_by: int,
-        flags: int,
-    ) -> None:
-        """One live request is over, however it ended."""
-        self.counts.requests += 1
-        try:
-            self.port.live(
-                started_unix_s,
-                tenant,
-                pool,
-                endpoint,
-                status,
-                first_byte_s,
-                total_s,
-                request_bytes,
-                response_bytes,
-                aborted_by,
-                flags,
-            )
-        except Exception:
-            self._shadow_failed()
+            self.shadow_failed()
 
     def record_refusal(self, started: float, status: int, response_bytes: int, aborted_by: int) -> None:
         """A request that was refused before anybody knew whose it is."""
+        self.counts.requests += 1
         self.counts.refused += 1
         total_s = monotonic() - started if started else 0.0
-        self.record(
-            time() - total_s,
-            UNKNOWN_TENANT,
-            "",
-            "",
-            status,
-            float("nan"),
-            total_s,
-            0,
-            response_bytes,
-            aborted_by,
-            0,
-        )
+        nan = float("nan")
+        try:
+            self.port.live(
+                time() - total_s,
+                UNKNOWN_TENANT,
+                "",
+                "",
+                status,
+                nan,
+                total_s,
+                0,
+                response_bytes,
+                aborted_by,
+                0,
+            )
+        except Exception:
+            self.shadow_failed()
 
-    def _shadow_failed(self) -> None:
+    def shadow_failed(self) -> None:
+        """The port raised; called where that was caught."""
         self.counts.shadow_errors += 1
         if self.counts.shadow_errors & (self.counts.shadow_errors - 1) == 0:  # 1, 2, 4, 8...
             log.exception(

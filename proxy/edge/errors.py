@@ -22,7 +22,7 @@ class SettingsError(EdgeError):
     """The worker cannot start with what it was told: what, where, what to do."""
 
 
-class Refusal(EdgeError):
+class RefusalError(EdgeError):
     """A request that is answered by the edge itself instead of a pool.
 
     Attributes:
@@ -40,11 +40,11 @@ class Refusal(EdgeError):
         self.param = param
 
 
-class BadAnswer(EdgeError):
+class BadAnswerError(EdgeError):
     """An upstream broke HTTP in its answer. Before the answer's head was forwarded this is a 502."""
 
 
-def render(refusal: Refusal, request_id: str = "", *, with_body: bool = True) -> bytes:
+def render(refusal: RefusalError, request_id: str = "", *, with_body: bool = True) -> bytes:
     """A whole HTTP/1.1 answer that says ``refusal`` and closes the connection.
 
     ``with_body=False`` is for HEAD, whose answer has the head alone (RFC 9110 section 9.3.2).

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policies.routes import TenantName
 from proxy.edge import states
-from proxy.edge.errors import Refusal
+from proxy.edge.errors import RefusalError
 from proxy.edge.framing import CHUNKED, UNTIL_CLOSE, BodyReader, CloseBody, body_of
 from proxy.edge.sampling import Capture
 from proxy.ledger import DropReason
@@ -53,6 +53,7 @@ class Exchange:
         "answer_body",
         "ask",
         "ask_body",
+        "ask_reader",
         "canary",
         "capture",
         "client",
@@ -65,12 +66,13 @@ class Exchange:
         "pool",
         "request_bytes",
         "request_id",
+        "request_id_bytes",
         "response_bytes",
         "sent",
         "sent_at",
+        "stale_retried",
         "started",
         "started_unix_s",
-        "stale_retried",
         "status",
         "tenant",
         "tried",
@@ -79,19 +81,23 @@ class Exchange:
         "wrapped",
     )
 
-    def __init__(
-        self, edge: Edge, client: ClientConnection, ask: Ask, body: BodyReader | None, now: float
-    ) -> None:
+    def __init__(self, edge: Edge, client: ClientConnection, ask: Ask, now: float) -> None:
         self.edge = edge
         self.client = client
         self.ask = ask
-        self.ask_body = body
+        self.ask_body = b""  # when it came with the head
+        self.ask_reader: BodyReader | None = None  # when it did not
         self.answer = states.NONE
         self.answer_body: BodyReader | None = None
         self.started = now
         self.started_unix_s = time()
         given = ask.request_id
-        self.request_id = given.decode("ascii") if given is not None else edge.ids.new()
+        if given is None:
+            self.request_id: str = edge.ids.new()
+            self.request_id_bytes = self.request_id.encode("ascii")
+        else:
+            self.request_id = given.decode("ascii")
+            self.request_id_bytes = given
         router = edge.router
         self.tenant: TenantName = router.tenant_of(ask)
         self.pool: LivePool = router.route(self.tenant, now)
@@ -100,7 +106,7 @@ class Exchange:
         self.endpoint: Endpoint | None = None
         self.upstream: UpstreamConnection | None = None
         self.capture: Capture | None = None
-        self.sent: list[bytes] | None = []
+        self.sent: list[bytes] | None = None
         """What was written, or waits for a connection, so that it can be written again; None: not kept."""
         self.kept_bytes = 0
         self.sent_at = 0.0
@@ -119,20 +125,17 @@ class Exchange:
 
     # -- the ask, towards the pool -------------------------------------------------------------
 
-    def head(self) -> bytes:
-        """The request head for the pool."""
-        ask = self.ask
-        return b"%b %b HTTP/1.1\r\n%bx-request-id: %b\r\n\r\n" % (
-            ask.method,
-            ask.target,
-            ask.block,
-            self.request_id.encode("ascii"),
-        )
+    def read_body(self, reader: BodyReader | None) -> None:
+        """The body follows in pieces."""
+        assert reader is not None
+        self.ask_reader = reader
+        if self.capture is not None:
+            reader.keep = []
 
-    def start(self, first: bytes) -> None:
+    def start(self, body: bytes) -> None:
         """Begin the first attempt with the head and what already came of the body."""
-        assert self.sent is not None
-        self.sent.append(first)
+        first = b"".join((self.ask.block, b"x-request-id: ", self.request_id_bytes, b"\r\n\r\n", body))
+        self.sent = [first]
         self.kept_bytes = len(first)
         self._attempt()
 
@@ -141,7 +144,9 @@ class Exchange:
         now = monotonic()
         endpoint = self.endpoint = self.pool.choose(now, self.tried)
         if endpoint is None:
-            self.refuse(Refusal(503, "no_endpoint", f"pool {self.pool.name!r} has no endpoint left to try"))
+            self.refuse(
+                RefusalError(503, "no_endpoint", f"pool {self.pool.name!r} has no endpoint left to try")
+            )
             return
         endpoint.in_flight += 1
         if endpoint.idle and not fresh:
@@ -149,7 +154,7 @@ class Exchange:
             return
         self.answer = states.ANSWER[self.answer][states.DIAL]
         client = self.client
-        client.deadline = now + self.edge.settings.timeouts.connect_s
+        client.deadline = now + self.edge.timeouts.connect_s
         if client.ask != states.ASK_DONE:
             client.hold(client.HOLD_DIAL)  # an ask that is whole needs no pause, and its client may hang up
         self._dial = self.edge.dialer.dial(endpoint, self)
@@ -196,9 +201,9 @@ class Exchange:
         if client.write_paused:
             upstream.pause_reading()
         if client.ask == states.ASK_DONE:
-            client.deadline = self.sent_at + self.edge.settings.timeouts.first_byte_s
+            client.deadline = self.sent_at + self.edge.timeouts.first_byte_s
         else:
-            client.deadline = self.sent_at + self.edge.settings.timeouts.stream_idle_s
+            client.deadline = self.sent_at + self.edge.timeouts.stream_idle_s
         if self.capture is not None:
             self.edge.begin_capture(self)
             if self.capture is not None and client.ask == states.ASK_DONE:
@@ -212,7 +217,7 @@ class Exchange:
             upstream.write(piece)
             if sent is not None:
                 self.kept_bytes += len(piece)
-                if self.canary and self.kept_bytes <= self.edge.settings.limits.retry_body_bytes:
+                if self.canary and self.kept_bytes <= self.edge.limits.retry_body_bytes:
                     sent.append(piece)
                 else:
                     self.sent = None
@@ -262,16 +267,19 @@ class Exchange:
             client.keep_alive = False
         if not client.keep_alive:
             framing += b"Connection: close\r\n"
-        head = b"%b%bx-request-id: %b\r\n\r\n" % (answer.block, framing, self.request_id.encode("ascii"))
-        body = self.answer_body = body_of(length)
-        if body is None:
-            client.write(head)
-            self.response_bytes += len(head)
-            self._answered(first)
+        head = b"".join((answer.block, framing, b"x-request-id: ", self.request_id_bytes, b"\r\n\r\n"))
+        if length == 0 or length == len(first):
+            # Nearly every answer that is no stream: no body, or one that came with its head.
+            out = head + first if length else head
+            client.write(out)
+            self.response_bytes += len(out)
+            self._answered(b"" if length else first)
             return
+        body = self.answer_body = body_of(length)
+        assert body is not None
         if self.unwrapped:
             body.keep = []
-        client.deadline = now + self.edge.settings.timeouts.stream_idle_s
+        client.deadline = now + self.edge.timeouts.stream_idle_s
         if first:
             out = body.feed(first)
             if self.wrapped or self.unwrapped:
@@ -293,7 +301,7 @@ class Exchange:
         if out:
             client.write(out)
             self.response_bytes += len(out)
-        client.deadline = monotonic() + self.edge.settings.timeouts.stream_idle_s
+        client.deadline = monotonic() + self.edge.timeouts.stream_idle_s
         if body.done:
             self._answered(body.rest)
 
@@ -341,7 +349,7 @@ class Exchange:
         self.answer = states.ANSWER[self.answer][states.SWITCH]
         head = b"%bConnection: Upgrade\r\nUpgrade: websocket\r\nx-request-id: %b\r\n\r\n%b" % (
             answer.block,
-            self.request_id.encode("ascii"),
+            self.request_id_bytes,
             first,
         )
         self.client.write(head)
@@ -376,7 +384,7 @@ class Exchange:
         self.edge.counts.upstream_failures += 1
         if self.canary and self._go_home():
             return
-        self.refuse(Refusal(status, code, message), aborted_by)
+        self.refuse(RefusalError(status, code, message), aborted_by)
 
     def _go_home(self) -> bool:
         """Try again on home, once, if what was sent was kept and home can answer."""
@@ -395,7 +403,7 @@ class Exchange:
         self._let_go(reusable=False)
         self._attempt(fresh=fresh)
 
-    def refuse(self, refusal: Refusal, aborted_by: int = NOBODY) -> None:
+    def refuse(self, refusal: RefusalError, aborted_by: int = NOBODY) -> None:
         """End with an answer of the edge's own. Nothing of another answer was forwarded."""
         self.client.refuse(refusal, aborted_by)
 
@@ -448,16 +456,21 @@ class Exchange:
         client.exchange = None
         if self.capture is not None:
             self.edge.drop_capture(self, DropReason.CLIENT_ABORTED)
-        self.edge.record(
-            self.started_unix_s,
-            self.tenant,
-            self.pool.name,
-            url,
-            self.status,
-            self.first_byte_s,
-            monotonic() - self.started,
-            self.request_bytes,
-            self.response_bytes,
-            aborted_by,
-            self.flags,
-        )
+        edge = self.edge
+        edge.counts.requests += 1
+        try:
+            edge.port.live(
+                self.started_unix_s,
+                self.tenant,
+                self.pool.name,
+                url,
+                self.status,
+                self.first_byte_s,
+                monotonic() - self.started,
+                self.request_bytes,
+                self.response_bytes,
+                aborted_by,
+                self.flags,
+            )
+        except Exception:
+            edge.shadow_failed()

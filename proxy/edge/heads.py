@@ -1,9 +1,14 @@
-"""Heads, read twice: by a grammar of our own that says what is allowed, and by llhttp that says what it means.
+"""Heads, line by line: a grammar of our own says what is allowed, llhttp must agree, and both are asked once.
 
-The grammar is RFC 9112 sections 3 to 5 without its obsolete corners: no obs-fold, no bare LF, no space before a
-colon, no control characters. It is one regular expression of possessive parts, so its time is linear. What it
-lets through goes to llhttp, the parser that most engines' servers have in them (uvicorn, aiohttp, Node), in its
-strict mode. A head must please both.
+The grammar is RFC 9112 sections 3 to 5 without its obsolete corners: no obs-fold, no bare LF, no space before
+a colon, no control characters. A head is cut at its CRLFs, and every line must be a field line of that
+grammar on its own; nothing in the grammar reaches over a line's end, so a head is good when its lines are.
+
+A field line not met before is also read by llhttp, the parser that many engines' own servers have in them,
+in its strict mode, and both must read the same name and value from it. Then its meaning is remembered by its
+bytes. Clients repeat themselves: on a kept-alive connection nearly every line of a request was in the last
+one, and looking a line up costs a tenth of parsing it. Lines with credentials, and lines that differ from
+request to request, are read by the grammar each time and never remembered.
 """
 
 from __future__ import annotations
@@ -13,30 +18,37 @@ from typing import Final
 
 import httptools
 
-from proxy.edge.framing import FIELD_LINE, TOKEN
+from proxy.edge.errors import EdgeError
+from proxy.edge.framing import TOKEN
 
-_SPELLINGS: Final = 4096  # spellings of header names that are remembered
+CONTENT_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 
-REQUEST_GRAMMAR = re.compile(rb"(" + TOKEN + rb") ([!-~]++) HTTP/1\.([01])\r\n(?:" + FIELD_LINE + rb")*+\r\n")
-ANSWER_GRAMMAR = re.compile(
-    rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+\r\n(?:" + FIELD_LINE + rb")*+\r\n"
+_FIELD: Final = re.compile(rb"(" + TOKEN + rb"):[\t ]*+([\t\x20-\x7e\x80-\xff]*+)")
+_REMEMBERED: Final = 4096  # lines
+_REMEMBERED_BYTES: Final = 256  # a line; so a megabyte at most, whatever clients send
+_NEVER_REMEMBERED: Final = frozenset(
+    (
+        *(b"authorization", b"proxy-authorization", b"cookie", b"set-cookie", b"x-api-key", b"api-key"),
+        *(
+            b"content-length",
+            b"date",
+            b"etag",
+            b"last-modified",
+            b"traceparent",
+            b"tracestate",
+            b"x-request-id",
+        ),
+    )
 )
-CONTENT_LENGTH = re.compile(rb"[0-9]{1,18}")
 
 Fields = list[tuple[bytes, bytes]]
 
 
-class _Once:
-    """Collects fields at the speed of C: llhttp calls ``dict.__setitem__`` itself."""
-
-    def __init__(self) -> None:
-        self.fields: dict[bytes, bytes] = {}
-        self.on_header = self.fields.__setitem__
+class MalformedLineError(EdgeError):
+    """A line that is no field line of RFC 9112 section 5."""
 
 
-class _Each:
-    """Collects fields one by one, repeated ones too."""
-
+class _Collector:
     def __init__(self) -> None:
         self.fields: Fields = []
 
@@ -44,58 +56,63 @@ class _Each:
         self.fields.append((name, value))
 
 
-class FieldReader:
-    """Reads the fields of heads that passed the grammar. One a worker and direction; not re-entrant."""
-
-    __slots__ = ("_kind", "_once")
-
-    def __init__(self, *, answers: bool) -> None:
-        self._kind = httptools.HttpResponseParser if answers else httptools.HttpRequestParser
-        self._once = _Once()
-
-    def read(self, head: bytes) -> Fields:
-        """Names as spelled, values without white space around them, in order.
-
-        Raises ``httptools.HttpParserError`` when llhttp does not accept the head.
-        """
-        once = self._once
-        fields = once.fields
-        fields.clear()
-        try:
-            self._kind(once).feed_data(head)
-        except httptools.HttpParserUpgrade:
-            pass  # it stops after a head that asks for another protocol; the head was read
-        # Repeated names fell together in the dict; lines are CRLF-ended, and two more end start line and head.
-        if len(fields) == head.count(b"\r\n") - 2:
-            return list(fields.items())
-        each = _Each()
-        try:
-            self._kind(each).feed_data(head)
-        except httptools.HttpParserUpgrade:
-            pass
-        return each.fields
+def llhttp_reads(line: bytes) -> Fields:
+    """The fields that llhttp finds in a head with this one line; empty when it finds fault with it."""
+    collector = _Collector()
+    try:
+        httptools.HttpRequestParser(collector).feed_data(b"GET / HTTP/1.1\r\n%b\r\n\r\n" % line)
+    except httptools.HttpParserError:
+        return []
+    return collector.fields
 
 
-class Roles(dict[bytes, int]):
-    """What a header name means to the edge, by spelling. 0, for most, is 'forward and forget'.
+class FieldLines(dict[bytes, int]):
+    """What a field line means, by its bytes: ``meaning[line]`` is the role of its name, 0 for 'just forward'.
 
-    A dictionary that learns spellings as they come, so that the usual lookup is one C call. It forgets all
-    it learned when a client invents too many.
+    ``framing`` are roles whose values the reader of the head checks by itself each time, more strictly than
+    llhttp does.
     """
 
-    def __init__(self, known: dict[bytes, int]) -> None:
-        super().__init__(known)
-        self._known = known
+    def __init__(self, roles: dict[bytes, int], framing: frozenset[int]) -> None:
+        super().__init__()
+        self._roles = roles
+        self._framing = framing
 
-    def __missing__(self, name: bytes) -> int:
-        role = self._known.get(name.lower(), 0)
-        if len(self) >= _SPELLINGS:
-            self.clear()
-            self.update(self._known)
-        self[name] = role
+    def __missing__(self, line: bytes) -> int:
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            raise MalformedLineError
+        name, value = found.groups()
+        lower = name.lower()
+        role = self._roles.get(lower, 0)
+        if lower in _NEVER_REMEMBERED:
+            return role
+        if role not in self._framing and llhttp_reads(line) != [(name, value.rstrip(b" \t"))]:
+            raise MalformedLineError
+        if len(line) <= _REMEMBERED_BYTES:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[line] = role
         return role
+
+
+def value_of(line: bytes) -> bytes:
+    """The value of a field line, without white space around it (RFC 9110 section 5.5)."""
+    return line.partition(b":")[2].strip(b" \t")
+
+
+def fields_of(lines: list[bytes]) -> Fields:
+    """Names as spelled and values; for what is off the hot path."""
+    return [(name, value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines)]
 
 
 def tokens(value: bytes) -> list[bytes]:
     """The members of a comma-separated list, lower case (RFC 9110 section 5.6.1)."""
     return [part for part in (piece.strip(b" \t").lower() for piece in value.split(b",")) if part]
+
+
+def without(lines: list[bytes], name: bytes) -> list[bytes]:
+    """``lines`` without those of this field. ``name`` is lower case."""
+    wanted = name + b":"
+    size = len(wanted)
+    return [line for line in lines if line[:size].lower() != wanted]

@@ -18,6 +18,7 @@ class Endpoint:
     """One address of a pool: its health, its load, its idle connections (last in, first out)."""
 
     __slots__ = (
+        "_context",
         "health",
         "host",
         "idle",
@@ -28,7 +29,6 @@ class Endpoint:
         "server_name",
         "tls",
         "url",
-        "_context",
     )
 
     def __init__(self, url: str, tls: PoolTLS | None, eject_s: float, most_idle: int) -> None:

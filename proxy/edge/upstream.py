@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxy.edge import states
-from proxy.edge.errors import BadAnswer
+from proxy.edge.errors import BadAnswerError
 from proxy.edge.framing import FramingError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class UpstreamConnection:
 
     def connection_made(self, transport: Transport) -> None:
         self.transport = transport
-        transport.set_write_buffer_limits(high=self._edge.settings.limits.buffer_bytes)
+        transport.set_write_buffer_limits(high=self._edge.limits.buffer_bytes)
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
@@ -54,7 +54,7 @@ class UpstreamConnection:
                 exchange.client.tunnel_alive()
             else:
                 self._read_head(exchange, data)
-        except (BadAnswer, FramingError) as error:
+        except (BadAnswerError, FramingError) as error:
             self.keep_alive = False
             if exchange.answer >= states.ANSWER_BODY:
                 exchange.break_off(2)
@@ -99,10 +99,10 @@ class UpstreamConnection:
         while True:
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                if len(data) > self._edge.settings.limits.head_bytes:
-                    raise BadAnswer("the response head is too large")
+                if len(data) > self._edge.limits.head_bytes:
+                    raise BadAnswerError("the response head is too large")
                 if b"HTTP/1."[: len(data)] != data[:7]:
-                    raise BadAnswer("this is no HTTP/1.1")
+                    raise BadAnswerError("this is no HTTP/1.1")
                 self._partial = data
                 return
             answer = self._edge.answers.read(data[: end + 4], exchange.ask.method)
@@ -113,13 +113,13 @@ class UpstreamConnection:
                 return
             if answer.status == 101:
                 if not (exchange.ask.websocket and answer.websocket):
-                    raise BadAnswer("101 to a request that asked for no websocket")
+                    raise BadAnswerError("101 to a request that asked for no websocket")
                 self.keep_alive = False
                 exchange.switched(answer, data)
                 return
             exchange.interim += 1
             if exchange.interim > _MOST_INTERIM:
-                raise BadAnswer(f"more than {_MOST_INTERIM} interim answers")
+                raise BadAnswerError(f"more than {_MOST_INTERIM} interim answers")
             exchange.interim_answer(answer)
             if not data:
                 return
