@@ -39,7 +39,7 @@ async def run(run: Run) -> list[Figure]:
 
 async def paired_blocks(run: Run, ours: Peer, theirs: Peer) -> dict[str, list[load.Window]]:
     """Alternating blocks of open load; equally many for both."""
-    pairs, seconds, warm_s = (3, 0.5, 0.2) if run.quick else (20, 3.0, 0.3)
+    pairs, seconds, warm_s = (3, 0.5, 0.2) if run.quick else (30, 2.5, 0.3)
     blocks: dict[str, list[load.Window]] = {ours.name: [], theirs.name: []}
     for number in range(pairs):
         for peer in (ours, theirs) if number % 2 == 0 else (theirs, ours):
