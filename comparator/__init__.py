@@ -3,16 +3,20 @@
 No socket, clock, environment variable or event loop in here; time arrives as an argument. The one leaf that
 touches a disk is ``comparator.evidence``, which nothing else in this package imports.
 
-=============  =====================================================================================
-``records``    steps, sampling, timing, exchanges, live records
-``pair``       two exchanges and what their comparison found
-``align``      two token streams aligned as they arrive; the fork at its deciding token
-``fork``       the arithmetic of one step: sorted top-k, margin, largest logprob error
-``compare``    two finished exchanges → a pair: is it evidence, and what does it say
-``latency``    ttft, tpot, gaps between chunks
-``outcomes``   how two exchanges ended
-``evidence``   the store, and its explanations
-=============  =====================================================================================
+==============  =====================================================================================
+``records``     steps, sampling, timing, exchanges, live records
+``pair``        two exchanges and what their comparison found
+``align``       two token streams aligned as they arrive; the fork at its deciding token
+``fork``        the arithmetic of one step: sorted top-k, margin, largest logprob error
+``compare``     two finished exchanges → a pair: is it evidence, and what does it say
+``latency``     ttft, tpot, gaps between chunks
+``outcomes``    how two exchanges ended
+``taxonomy``    what kind of fork it is: tie, drift, another sampler, another distribution...
+``precision``   how finely an arm can tell two logprobs apart, declared or seen
+``distribution``next-token distributions from top-k lists, and how far apart they are
+``floor``       how much an environment differs from itself
+``evidence``    the store, and its explanations
+==============  =====================================================================================
 
 A token's road: an adapter yields ``Step`` values, the mirror pushes them into a ``PairAligner`` arm by arm as
 they come, a ``Fork`` comes back the moment it is decided, and when both arms have ended ``compare`` makes the
@@ -23,6 +27,7 @@ that every verdict can be computed again.
 from comparator.align import Alignment, PairAligner
 from comparator.compare import DECLARED_DIGEST, align_exchanges, compare
 from comparator.errors import AlignmentError, ComparatorError
+from comparator.floor import Floor, floor_of
 from comparator.latency import Latency, latency_of, timing_of
 from comparator.outcomes import OutcomeDifference, compare_outcomes, failed
 from comparator.pair import Fork, ForkSeen, ForkSide, Pair, SetAside
@@ -39,19 +44,24 @@ from comparator.records import (
     Step,
     Timing,
 )
+from comparator.taxonomy import Allowance, Attribution, ForkClass, classify, classify_fork
 
 __all__ = [
     "DECLARED_DIGEST",
     "Alignment",
     "AlignmentError",
+    "Allowance",
     "Arm",
+    "Attribution",
     "CaptureId",
     "ComparatorError",
     "Digest",
     "Exchange",
     "ExchangeId",
     "Fact",
+    "Floor",
     "Fork",
+    "ForkClass",
     "ForkSeen",
     "ForkSide",
     "Latency",
@@ -65,9 +75,12 @@ __all__ = [
     "Step",
     "Timing",
     "align_exchanges",
+    "classify",
+    "classify_fork",
     "compare",
     "compare_outcomes",
     "failed",
+    "floor_of",
     "latency_of",
     "timing_of",
 ]

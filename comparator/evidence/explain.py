@@ -13,8 +13,11 @@ import msgspec
 from comparator.compare import compare
 from comparator.evidence.rows import Shown, StoredExchange, StoredFork, StoredPair
 from comparator.evidence.trace import Sameness, Trace, printable, short, trace_pair
+from comparator.floor import Floor
 from comparator.pair import Fork, ForkSide, Pair, SetAside
+from comparator.precision import DTYPES, spacing_nats
 from comparator.records import Exchange, Step
+from comparator.taxonomy import Allowance, classify_fork
 
 CONTEXT_TOKENS = 24
 """Tokens shown before the fork, and after it on each side."""
@@ -55,6 +58,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     left: Side
     right: Side
     fork: Fork | None
+    fork_class: str | None
+    """Of the fork, by this pair alone: precision as the logprobs show it, no A/A floor. None without a fork
+    or a comparable pair."""
+    fork_reason: str | None
     before: str | None
     """What both arms said before the fork, its last tokens; all of it without a fork."""
     max_error_nats: float | None
@@ -79,6 +86,9 @@ def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredE
     pruned = left.pruned or right.pruned
     pair = _pair_of(row, fork, left.exchange, right.exchange)
     index = None if fork is None else fork.fork_index
+    attribution = None
+    if fork is not None and pair.valid:
+        attribution = classify_fork(fork, left.exchange.sampling, _allowance(left.exchange, right.exchange))
     return Explanation(
         capture_id=row.capture_id,
         rollout=row.rollout,
@@ -92,6 +102,8 @@ def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredE
         left=_side(left, index),
         right=_side(right, index),
         fork=fork,
+        fork_class=None if attribution is None else attribution.fork_class.value,
+        fork_reason=None if attribution is None else attribution.reason,
         before=_before(left.exchange.steps or right.exchange.steps, index),
         max_error_nats=row.max_error_nats,
         token_texts=_texts(fork, left.exchange.steps, right.exchange.steps),
@@ -117,6 +129,15 @@ def _pair_of(row: StoredPair, fork: Fork | None, left: Exchange, right: Exchange
         set_aside=None if row.set_aside is None else SetAside(row.set_aside),
         set_aside_reason=row.set_aside_reason,
     )
+
+
+def _allowance(left: Exchange, right: Exchange) -> Allowance:
+    spacings = []
+    for exchange in (left, right):
+        declared = exchange.facts.get("dtype")
+        name = None if declared is None else DTYPES.get(str(declared.value))
+        spacings.append(spacing_nats(name, exchange.steps))
+    return Allowance(spacing_nats=max(spacings), floor=Floor())
 
 
 def _holds(stored: Pair) -> bool:
@@ -256,6 +277,8 @@ def _fork_lines(e: Explanation, top: int) -> list[str]:
             f"  largest logprob error up to the fork {fork.max_error_nats:.6g} nats, "
             f"at token {fork.max_error_index}"
         )
+    if e.fork_class is not None:
+        lines += ["", f"  {e.fork_class.replace('_', ' ')}: {e.fork_reason}"]
     return lines
 
 

@@ -30,11 +30,12 @@ WELL_FORMED = st.sampled_from(
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
     top = draw(tops)
-    if draw(st.booleans()):  # well formed, the common case: distinct IDs, sorted, more than five
+    if draw(st.booleans()):  # nearly well formed, the common case: sorted, more than five
         first = draw(st.integers(0, 2))
         values = draw(WELL_FORMED)
-        ids = [(first + 3 * i) % 8 for i in range(8)]
-        top = sorted(zip(ids, values, strict=True), key=lambda entry: (-entry[1], entry[0]))
+        distinct = draw(st.sampled_from([8, 8, 8, 4]))  # four: every ID twice
+        ids = [(first + 3 * i) % distinct for i in range(8)]
+        top = list(zip(ids, values, strict=True))  # ties in any order of ID
     if draw(st.integers(0, 30)) == 0:
         top = [*top, (3, math.nan)]
     return Step(
@@ -96,7 +97,7 @@ def reference(
     return None, worst, where, False
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(two_streams(), ENDS, ENDS, st.data())
 def test_any_chunking_and_interleaving_is_the_same_as_comparing_at_the_end(
     streams, left_end, right_end, data

@@ -320,6 +320,26 @@ def test_pins_beyond_the_limit_are_refused_and_nothing_of_the_batch_is_kept(tmp_
         store.add(Batch(pairs=(done(big(500), 500),)))
 
 
+def test_after_a_refused_batch_its_pruning_is_undone_and_can_be_done_again(tmp_path):
+    with EvidenceStore(tmp_path / "e", 1_000_000) as store:
+        for number in range(50):
+            store.add(Batch(pairs=(done(big(number), number),)))
+        numbers = range(100, 160)
+        with pytest.raises(EvidenceFull, match="pinned"):
+            store.add(
+                Batch(
+                    pairs=tuple(done(big(n), n) for n in numbers),
+                    pins=tuple(
+                        Pin(capture_id=CaptureId(f"c{n}"), rollout="r", why="w", unix_s=1.0) for n in numbers
+                    ),
+                )
+            )
+        assert not store.show("c0").exchanges[0].pruned
+        for number in range(200, 215):
+            store.add(Batch(pairs=(done(big(number), number),)))
+        assert store.show("c0").exchanges[0].pruned
+
+
 def test_the_file_is_its_owners_alone(store):
     assert stat.S_IMODE(os.stat(store.path).st_mode) == 0o600
 

@@ -1,7 +1,7 @@
 """Real answers of a real engine under known changes, compared.
 
-``tests/data/generations.jsonl.gz``: one prompt on vLLM 0.32.0 (CPU) with SmolLM2-135M-Instruct, greedy, top-20
-raw logprobs a step, the sampled token first whatever its rank. Engines: fp32, bf16, and ``drop`` (one layer's
+``tests/data/generations.jsonl.gz``: one prompt on vLLM 0.32.0 (CPU) with SmolLM2-135M-Instruct, greedy,
+top-20 raw logprobs a step, the sampled token first. Engines: fp32, bf16, and ``drop`` (one layer's
 output projection zeroed). ``greedy_concurrent``: among 32 requests in flight.
 """
 

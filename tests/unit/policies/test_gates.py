@@ -250,6 +250,12 @@ def test_windows_merge_in_any_order_to_the_same():
     assert all(window == merged[0] for window in merged)
 
 
+def test_what_is_older_than_the_window_is_not_let_in_again():
+    window = Window().add(0.0, 1.0, (0,)).add(float(BLOCKS), 1.0, (0,))
+    assert window.add(0.5, 1.0, (0,)) == window
+    assert window.add(1.0, 1.0, (0,)).totals() == {0: 2}
+
+
 def test_a_window_is_bounded_whatever_the_clock_does():
     window = Window()
     for unix_s in [0.0, 1e9, 5.0, 2e9, 1e9, *range(1_000)]:
