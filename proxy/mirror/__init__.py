@@ -1,1 +1,42 @@
-"""To be written by its owner: this package's architecture in a docstring, and its face."""
+"""The mirror: every captured request once more, on baseline and candidate side by side.
+
+::
+
+    Mirror.submit ─▶ Lane (one a rollout) ── queue, budget, pools (Picker)
+                       └─▶ PairRun (one a capture)
+                             ├─ decode    body → call of a known API
+                             ├─ encode    call → token IDs and explicit parameters, through both arms
+                             ├─ run_arm   prompt → exchange, streamed; twice, side by side
+                             └─ comparator.align / compare, as the tokens arrive
+                       └─▶ MirrorSink.pair_finished | dropped, and the ledger
+
+``arm`` is usable alone: :func:`run_arm` with :func:`plan_again` runs a stored exchange once more.
+"""
+
+from proxy.mirror.arm import ArmControl, ArmLimits, ArmPlan, Sources, plan_again, run_arm
+from proxy.mirror.budget import Spent
+from proxy.mirror.lane import LaneState, LaneStatus
+from proxy.mirror.mirror import Mirror
+from proxy.mirror.pools import ShadowEndpoint, ShadowPool, ShadowRollout
+from proxy.mirror.ports import MirrorSink
+from proxy.mirror.seeds import derive_seed
+from proxy.mirror.settings import MirrorSettings
+
+__all__ = [
+    "ArmControl",
+    "ArmLimits",
+    "ArmPlan",
+    "LaneState",
+    "LaneStatus",
+    "Mirror",
+    "MirrorSettings",
+    "MirrorSink",
+    "ShadowEndpoint",
+    "ShadowPool",
+    "ShadowRollout",
+    "Sources",
+    "Spent",
+    "derive_seed",
+    "plan_again",
+    "run_arm",
+]

@@ -9,10 +9,17 @@ from proxy.ledger import DropReason
 
 
 class MirrorSink(Protocol):
-    """Receives everything that became of a capture: exactly one of pair_finished and dropped."""
+    """Receives everything that became of a capture: exactly one of pair_finished and dropped.
+
+    A pair that could not be kept is both: ``pair_finished`` raised, so it is dropped as ``evidence_failed``.
+    """
 
     def fork_seen(self, event: ForkSeen) -> None:
-        """Called in line, the moment the deciding token arrived. Must be quick: a rollback hangs on it."""
+        """Called in line, the moment the deciding token arrived. Must be quick: a rollback hangs on it.
+
+        Not called for a pair that its end may yet show to be no evidence (a request that went as itself, an
+        environment not proved beforehand): that fork comes with the finished pair alone.
+        """
         ...
 
     async def pair_finished(self, pair: Pair, incarnation: str, sequence: int) -> None:
@@ -20,6 +27,8 @@ class MirrorSink(Protocol):
         ``evidence_failed``."""
         ...
 
-    async def dropped(self, incarnation: str, sequence: int, rollout: str, reason: DropReason, detail: str) -> None:
+    async def dropped(
+        self, incarnation: str, sequence: int, rollout: str, reason: DropReason, detail: str
+    ) -> None:
         """The capture ends here, for this reason."""
         ...

@@ -1,0 +1,300 @@
+"""One rollout's shadow: a queue, the budgets that open and close it, and the pairs under way.
+
+A capture's road through a lane::
+
+    submit ─▶ queue ─▶ (slot, tokens, a lull in live work) ─▶ PairRun ─▶ sink ─▶ ledger
+       └──────────┴──────────────── dropped for a reason ◀───────┴─────────┘
+
+One task feeds the pairs; each pair is a task, and each of its arms. Nothing is scheduled per token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from enum import StrEnum
+
+import msgspec
+
+from comparator.pair import ForkSeen, Pair
+from engines.base import CallKind
+from proxy.ledger import DropReason, JudgeLedger
+from proxy.link.values import Capture, EdgeIdentity
+from proxy.mirror.arm import Sources
+from proxy.mirror.budget import Spent, TokenBudget
+from proxy.mirror.errors import Dropped
+from proxy.mirror.notes import DropNotes
+from proxy.mirror.pairs import PairRun
+from proxy.mirror.pools import LOAD_AGE_S, Picker, ShadowRollout
+from proxy.mirror.ports import MirrorSink
+from proxy.mirror.queue import CaptureQueue, Waiting
+
+_LOG = logging.getLogger(__name__)
+
+PROBE_WAIT_S = 30.0
+"""How long a lane's first captures wait for the candidate's first probe; then its silence is evidence."""
+
+
+class LaneState(StrEnum):
+    OPEN = "open"
+    STOPPED = "stopped"  # the rollout was rolled back; a person may resume it
+    CLOSED = "closed"
+
+
+class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """For `status` and metrics."""
+
+    rollout: str
+    state: LaneState
+    queued: int
+    running: int
+    """Pairs whose arms run."""
+    storing: int
+    """Pairs that wait for the evidence store."""
+    blocked: str | None
+    """What keeps the queue's head waiting."""
+    spent: Spent
+
+
+class Lane:
+    """All methods belong to the judge's event loop."""
+
+    def __init__(
+        self,
+        rollout: ShadowRollout,
+        sink: MirrorSink,
+        ledger: JudgeLedger,
+        notes: DropNotes,
+        sources: Sources,
+    ) -> None:
+        self.rollout = rollout
+        self.budget = TokenBudget(rollout.settings, sources.monotonic, sources.unix)
+        self._sink = sink
+        self._ledger = ledger
+        self._notes = notes
+        self._sources = sources
+        self._queue = CaptureQueue(rollout.settings, sources.monotonic)
+        self._pickers = (
+            Picker(rollout.baseline, sources.monotonic),
+            Picker(rollout.candidate, sources.monotonic),
+        )
+        self._state = LaneState.OPEN
+        self._why = ""
+        self._born_s = sources.monotonic()
+        self._running: dict[PairRun, asyncio.Task[None]] = {}
+        self._storing: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._feeder: asyncio.Task[None] | None = None
+        self._blocked: tuple[DropReason, str] | None = None
+
+    def submit(self, edge: EdgeIdentity, capture: Capture, kind: CallKind) -> None:
+        """Queue a capture, or drop it."""
+        try:
+            self._admit(edge, capture, kind)
+        except Dropped as end:
+            self._drop(edge, capture, end)
+            return
+        if self._feeder is None:
+            self._feeder = asyncio.create_task(self._feed(), name=f"mirror {self.rollout.name}")
+        self._wake.set()
+
+    def poke(self) -> None:
+        """Look again: a clock was moved, or a budget changed."""
+        self._wake.set()
+
+    def resume(self) -> None:
+        if self._state is LaneState.STOPPED:
+            self._state = LaneState.OPEN
+            self._wake.set()
+
+    async def stop(self, why: str) -> None:
+        """The rollout is over: drop what waits, abort what runs, return when all has ended."""
+        if self._state is LaneState.OPEN:
+            self._state = LaneState.STOPPED
+            self._why = why
+        self._empty(Dropped(DropReason.ROLLED_BACK, why))
+        for run in self._running:
+            run.abort(DropReason.ROLLED_BACK, why)
+        await self._quiet()
+
+    async def close(self, drain_s: float, store_s: float) -> None:
+        """Let running pairs end for ``drain_s`` seconds, abort the rest, and store for ``store_s`` more."""
+        self._state = LaneState.CLOSED
+        if self._feeder is not None:
+            self._feeder.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._feeder
+        shutdown = Dropped(DropReason.SHUTDOWN, "the judge stops")
+        self._empty(shutdown)
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=drain_s)
+        for run in self._running:
+            run.abort(shutdown.reason, shutdown.detail)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet(), store_s)
+        left = (*self._running.values(), *self._storing)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=1.0)
+
+    def status(self) -> LaneStatus:
+        return LaneStatus(
+            rollout=self.rollout.name,
+            state=self._state,
+            queued=len(self._queue),
+            running=len(self._running),
+            storing=len(self._storing),
+            blocked=None if self._blocked is None else f"{self._blocked[0]}: {self._blocked[1]}",
+            spent=self.budget.spent(),
+        )
+
+    # -- queue ----------------------------------------------------------------------------------------
+
+    def _admit(self, edge: EdgeIdentity, capture: Capture, kind: CallKind) -> None:
+        if self._state is LaneState.STOPPED:
+            raise Dropped(DropReason.ROLLED_BACK, self._why)
+        if self._state is LaneState.CLOSED:
+            raise Dropped(DropReason.SHUTDOWN, "the judge stops")
+        spent_out = self.budget.spent_out(capture.tenant)
+        if spent_out is not None:
+            raise Dropped(*spent_out)
+        self._expire()
+        self._queue.put(edge, capture, kind)
+
+    def _expire(self) -> None:
+        for waiting, detail in self._queue.expire():
+            self._drop(waiting.edge, waiting.capture, Dropped(DropReason.TOO_OLD, detail))
+
+    def _empty(self, end: Dropped) -> None:
+        while len(self._queue):
+            waiting = self._queue.pop()
+            self._drop(waiting.edge, waiting.capture, end)
+
+    def _drop(self, edge: EdgeIdentity, capture: Capture, end: Dropped) -> None:
+        self._ledger.dropped(edge.incarnation, capture.sequence, end.reason)
+        self._notes.add(edge.incarnation, capture.sequence, self.rollout.name, end)
+
+    async def _quiet(self) -> None:
+        while tasks := (*self._running.values(), *self._storing):
+            await asyncio.wait(tasks)
+
+    # -- feeding --------------------------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        while True:
+            self._wake.clear()
+            self._expire()
+            waiting = self._queue.head()
+            if waiting is None:
+                self._blocked = None
+                await self._wake.wait()
+                continue
+            spent_out = self.budget.spent_out(waiting.capture.tenant)
+            if spent_out is not None:
+                self._queue.pop()
+                self._drop(waiting.edge, waiting.capture, Dropped(*spent_out))
+                continue
+            pause_s = await self._pause_s()
+            if pause_s is None:
+                if len(self._queue):  # it may have been emptied while load was read
+                    self._start(self._queue.pop())
+                continue
+            expiry_s = self._queue.next_expiry_s()
+            if expiry_s is not None:
+                pause_s = min(pause_s, expiry_s + 0.001)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause_s)
+
+    async def _pause_s(self) -> float | None:
+        """None: the head may start. Else seconds after which to look again, if nothing happens before."""
+        settings = self.rollout.settings
+        self._blocked = None
+        if len(self._running) >= settings.in_flight:
+            return self._block(DropReason.IN_FLIGHT_LIMIT, f"{len(self._running)} pairs run", 60.0)
+        if len(self._storing) >= 4 * settings.in_flight + 16:
+            return self._block(
+                DropReason.IN_FLIGHT_LIMIT, f"{len(self._storing)} pairs wait for the store", 60.0
+            )
+        wait_s = self.budget.wait_s()
+        if wait_s > 0:
+            detail = f"more than {settings.tokens_per_second:g} tokens a second"
+            return self._block(DropReason.TOKEN_RATE, detail, wait_s)
+        baseline, candidate = self._pickers
+        if not baseline.probed:
+            return self._block(DropReason.BASELINE_UNAVAILABLE, baseline.trouble(), LOAD_AGE_S)
+        if not candidate.probed and self._sources.monotonic() - self._born_s < PROBE_WAIT_S:
+            return self._block(DropReason.IN_FLIGHT_LIMIT, candidate.trouble(), LOAD_AGE_S)
+        for picker in self._pickers:
+            busy = await picker.busy()
+            if busy is not None:
+                return self._block(DropReason.POOL_BUSY, busy, LOAD_AGE_S)
+        return None
+
+    def _block(self, reason: DropReason, detail: str, pause_s: float) -> float:
+        self._blocked = self._queue.blocked = (reason, detail)
+        return pause_s
+
+    def _start(self, waiting: Waiting) -> None:
+        baseline, candidate = (picker.pick() for picker in self._pickers)
+        run = PairRun(
+            self.rollout,
+            waiting,
+            self._pickers[0].begin(baseline),
+            self._pickers[1].begin(candidate),
+            self.budget,
+            self._tell_fork,
+            self._sources,
+        )
+        task = asyncio.create_task(self._run(run, waiting), name=f"pair {waiting.capture.capture_id}")
+        self._running[run] = task
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._pickers[0].end(baseline)
+            self._pickers[1].end(candidate)
+            self._running.pop(run, None)
+            if task.cancelled():
+                end = Dropped(DropReason.SHUTDOWN, "the judge stops")
+                self._drop(waiting.edge, waiting.capture, end)
+            self._wake.set()
+
+        task.add_done_callback(ended)
+
+    # -- pairs ----------------------------------------------------------------------------------------
+
+    async def _run(self, run: PairRun, waiting: Waiting) -> None:
+        try:
+            pair = await run.run()
+        except Dropped as end:
+            self._drop(waiting.edge, waiting.capture, end)
+        except Exception as error:
+            _LOG.exception("pair of capture %s failed", waiting.capture.capture_id)
+            detail = f"{type(error).__name__}: {error}"
+            self._drop(waiting.edge, waiting.capture, Dropped(DropReason.UNSUPPORTED, detail))
+        else:
+            # The slot is free now: a store that is slow for a moment does not stop the arms.
+            task = asyncio.create_task(self._store(pair, waiting), name=f"store {pair.capture_id}")
+            self._storing.add(task)
+
+            def stored(task: asyncio.Task[None]) -> None:
+                self._storing.discard(task)
+                if task.cancelled():
+                    late = Dropped(DropReason.EVIDENCE_FAILED, "the store did not answer in time")
+                    self._drop(waiting.edge, waiting.capture, late)
+                self._wake.set()
+
+            task.add_done_callback(stored)
+
+    async def _store(self, pair: Pair, waiting: Waiting) -> None:
+        edge, capture = waiting.edge, waiting.capture
+        try:
+            await self._sink.pair_finished(pair, edge.incarnation, capture.sequence)
+        except Exception as error:
+            self._drop(edge, capture, Dropped(DropReason.EVIDENCE_FAILED, f"{type(error).__name__}: {error}"))
+        else:
+            self._ledger.compared(edge.incarnation, capture.sequence)
+
+    def _tell_fork(self, event: ForkSeen) -> None:
+        if self._state is LaneState.OPEN:
+            self._sink.fork_seen(event)

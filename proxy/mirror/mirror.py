@@ -1,0 +1,88 @@
+"""The mirror's face: captures in, pairs and drops out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from proxy.ledger import DropReason, JudgeLedger
+from proxy.link.values import Capture, EdgeIdentity
+from proxy.mirror.arm import Sources
+from proxy.mirror.decode import recognise
+from proxy.mirror.errors import Dropped
+from proxy.mirror.lane import Lane, LaneStatus
+from proxy.mirror.notes import DropNotes
+from proxy.mirror.pools import ShadowRollout
+from proxy.mirror.ports import MirrorSink
+
+STORE_S = 5.0
+"""At the end, how long finished pairs and drops may take to be stored."""
+
+
+class Mirror:
+    """Runs every rollout's shadow. All methods belong to the judge's event loop.
+
+    Each capture that :meth:`submit` takes ends exactly once: in the ledger at once, and at the sink.
+    """
+
+    def __init__(
+        self,
+        rollouts: Iterable[ShadowRollout],
+        sink: MirrorSink,
+        ledger: JudgeLedger,
+        sources: Sources | None = None,
+    ) -> None:
+        """
+        Args:
+            ledger: the link server's: captures are open in it already.
+            sources: time and randomness; real ones when None.
+        """
+        self._ledger = ledger
+        self._notes = DropNotes(sink)
+        chosen = sources if sources is not None else Sources()
+        self._lanes = {rollout.name: Lane(rollout, sink, ledger, self._notes, chosen) for rollout in rollouts}
+
+    def submit(self, edge: EdgeIdentity, capture: Capture) -> None:
+        """Take one capture. Neither waits nor raises."""
+        try:
+            lane = self._lanes.get(capture.rollout)
+            if lane is None:
+                raise Dropped(DropReason.ROLLED_BACK, f"no rollout {capture.rollout!r} is configured here")
+            kind = recognise(capture.target)
+        except Dropped as end:
+            self._ledger.dropped(edge.incarnation, capture.sequence, end.reason)
+            self._notes.add(edge.incarnation, capture.sequence, capture.rollout, end)
+            return
+        lane.submit(edge, capture, kind)
+
+    async def stop_rollout(self, name: str, reason: str) -> None:
+        """A rollout was rolled back: end its shadow, now. Returns when nothing of it runs any more.
+
+        A pair whose fork is decided is finished and stored, with its arms aborted; all else is dropped.
+
+        Raises:
+            KeyError: no such rollout.
+        """
+        await self._lanes[name].stop(reason)
+
+    def resume_rollout(self, name: str) -> None:
+        """A person lifted the latch. Raises KeyError for an unknown rollout."""
+        self._lanes[name].resume()
+
+    async def close(self, drain_s: float) -> None:
+        """End everything: running pairs have ``drain_s`` seconds, then :data:`STORE_S` to be stored."""
+        await asyncio.gather(*(lane.close(drain_s, STORE_S) for lane in self._lanes.values()))
+        await self._notes.close(STORE_S)
+
+    def status(self) -> tuple[LaneStatus, ...]:
+        """Every rollout's shadow, in the order given."""
+        return tuple(lane.status() for lane in self._lanes.values())
+
+    def charge(self, name: str, tokens: int, tenant: str) -> None:
+        """Tokens that an earlier life of the judge spent today. Raises KeyError for an unknown rollout."""
+        self._lanes[name].budget.spend(tokens, tenant)
+
+    def poke(self) -> None:
+        """Look at every queue again, as after a step of the clock."""
+        for lane in self._lanes.values():
+            lane.poke()
