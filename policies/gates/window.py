@@ -4,6 +4,10 @@ A :class:`Window` maps block number (``floor(unix_s / block_s)``) to counts by s
 the newest ``BLOCKS`` blocks that it has seen, so its size is bounded whatever the traffic, and a fault
 after a long good time is not averaged away. Counts are integers: merging two windows, in any order, gives
 the window of all their evidence, exactly.
+
+Clocks of several edges differ, and one may step. Evidence that looks older than the window is new all the
+same (it just arrived), so it counts in the newest block: a record from the future may empty the window,
+but can never blind a gate to what follows. Exact merging holds for evidence that came within the window.
 """
 
 from __future__ import annotations
@@ -22,11 +26,11 @@ class Window(msgspec.Struct, frozen=True):
     counts: dict[int, dict[int, int]] = {}
 
     def add(self, unix_s: float, block_s: float, bins: tuple[int, ...]) -> Window:
-        """With one item that counts once in each of ``bins``. Older than the window: unchanged."""
+        """With one item that counts once in each of ``bins``. Older than the window: in its newest block."""
         block = math.floor(unix_s / block_s)
         newest = max(self.counts, default=block)
         if block <= newest - BLOCKS:
-            return self
+            block = newest
         old = self.counts.get(block, {})
         changed = dict(old)
         for index in bins:

@@ -479,3 +479,44 @@ def test_a_value_that_no_blob_can_hold_names_the_pair_problem(store):
 def test_max_bytes_too_small_to_work_is_refused(tmp_path):
     with pytest.raises(EvidenceError, match="max_bytes: 10 is under the least"):
         EvidenceStore(tmp_path / "e", 10)
+
+
+def test_a_file_system_that_refuses_to_write_is_told_and_outlived(tmp_path):
+    """A real refusal by the kernel (a file size limit), in a process of its own."""
+    script = f"""
+import resource, signal
+from comparator.evidence import Batch, EvidenceError, EvidenceStore, PairDone
+from tests.support.exchanges import pair
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = EvidenceStore({str(tmp_path / "e")!r}, {BYTES})
+ids = tuple(range(400))
+def add(n):
+    made = pair(ids, ids, capture_id=f"c{{n}}")
+    store.add(Batch(pairs=(PairDone(pair=made, incarnation="e", sequence=n),)))
+add(0)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
+failed = 0
+for n in range(1, 5):
+    try:
+        add(n)
+    except EvidenceError as exc:
+        failed += 1
+        assert "check the disk" in str(exc) or "disk is full" in str(exc), exc
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+add(9)
+store.close()
+print(failed)
+"""
+    root = Path(__file__).resolve().parents[3]
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, timeout=60, check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    failed = int(ended.stdout)
+    assert failed > 0
+    with EvidenceReader(tmp_path / "e") as reader:
+        kept = {row.capture_id for row in reader.list().pairs}
+        assert {"c0", "c9"} <= kept
+        assert len(kept) == 6 - failed
+        assert reader.ledger_counts("e").compared == len(kept)

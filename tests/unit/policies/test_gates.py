@@ -250,10 +250,18 @@ def test_windows_merge_in_any_order_to_the_same():
     assert all(window == merged[0] for window in merged)
 
 
-def test_what_is_older_than_the_window_is_not_let_in_again():
+def test_what_looks_older_than_the_window_counts_as_new():
     window = Window().add(0.0, 1.0, (0,)).add(float(BLOCKS), 1.0, (0,))
-    assert window.add(0.5, 1.0, (0,)) == window
-    assert window.add(1.0, 1.0, (0,)).totals() == {0: 2}
+    assert window.counts == {BLOCKS: {0: 1}}
+    assert window.add(0.5, 1.0, (0,)).counts == {BLOCKS: {0: 2}}
+    assert window.add(1.0, 1.0, (0,)).counts == {BLOCKS: {0: 1}, 1: {0: 1}}
+
+
+def test_a_clock_that_stepped_ahead_blinds_no_gate():
+    gate = ErrorRate(source="live", maximum=0.1, minimum_requests=10, window_s=100.0)
+    ahead = live(canary=True, started_unix_s=T0 + 1e9)
+    bad = [live(canary=True, status=500, started_unix_s=T0 + i) for i in range(12)]
+    assert gate.verdict(fold(gate, [ahead, *bad])).answer is Answer.FAIL
 
 
 def test_a_window_is_bounded_whatever_the_clock_does():
