@@ -7,7 +7,16 @@ from typing import Final
 
 from proxy.edge.errors import BadAnswerError
 from proxy.edge.framing import CHUNKED, UNTIL_CLOSE
-from proxy.edge.heads import CONTENT_LENGTH, FieldLines, MalformedLineError, tokens, value_of, without
+from proxy.edge.heads import (
+    CONTENT_LENGTH,
+    PLAIN_LENGTH,
+    FieldLines,
+    MalformedLineError,
+    Repeat,
+    tokens,
+    value_of,
+    without,
+)
 
 _HOP: Final = 1
 _LENGTH: Final = 2
@@ -35,10 +44,13 @@ _NEVER_HOP: Final = frozenset(
 _START: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+")
 
 
-class Answer:
-    """A response head that was accepted."""
+_MOST: Final = 10**18
 
-    __slots__ = ("block", "event_stream", "keep_alive", "length", "status", "websocket")
+
+class Answer:
+    """A response head that was accepted. Good for one answer, and then for the next that ``repeats`` it."""
+
+    __slots__ = ("block", "event_stream", "keep_alive", "length", "repeat", "status", "websocket")
 
     status: int
     keep_alive: bool
@@ -50,6 +62,19 @@ class Answer:
     block: bytes
     """The head for the client, CRLF-ended lines, except for Transfer-Encoding, Connection, x-request-id and the
     empty line: those depend on the client."""
+    repeat: Repeat | None
+
+    def repeats(self, head: bytes, method: bytes) -> bool:
+        """Is ``head`` this one again? Then this is its meaning, with its own length."""
+        if self.repeat is None or method == b"HEAD":
+            return False
+        found = self.repeat.match(head)
+        if found is None:
+            return False
+        self.block = found[0]
+        if self.length >= 0:
+            self.length = found[1]
+        return True
 
 
 class AnswerReader:
@@ -72,6 +97,7 @@ class AnswerReader:
         answer.event_stream = answer.websocket = False
         meaning = self._meaning
         length = encoding = connection = None
+        length_line = b""
         upgrade = b""
         out = [start if minor == b"1" else b"HTTP/1.1" + start[8:]]
         try:
@@ -83,6 +109,7 @@ class AnswerReader:
                     if length is not None:
                         raise BadAnswerError("Content-Length occurs twice")
                     length = value_of(line)
+                    length_line = line
                     if CONTENT_LENGTH.fullmatch(length) is None:
                         raise BadAnswerError("Content-Length is no number")
                 elif role == _TYPE:
@@ -112,9 +139,15 @@ class AnswerReader:
             answer.keep_alive = False
         if length is not None and (status >= 200 and status != 204):
             # RFC 9110 section 8.6; in a 304 or to a HEAD it tells of the body that a GET would have had.
-            out.append(b"Content-Length: " + length)
+            out.append(length_line)
         out.append(b"")
         answer.block = b"\r\n".join(out)
+        answer.repeat = None
+        if status >= 200 and status != 204 and status != 304 and method != b"HEAD":
+            if length is None:
+                answer.repeat = Repeat(head, answer.block, None, 0)
+            elif PLAIN_LENGTH.fullmatch(length_line):
+                answer.repeat = Repeat(head, answer.block, length_line, _MOST)
         return answer
 
     def _start(self, start: bytes) -> tuple[bytes, int]:

@@ -8,7 +8,16 @@ from typing import Final
 from proxy.edge.diagnosis import diagnose
 from proxy.edge.errors import RefusalError
 from proxy.edge.framing import CHUNKED, TOKEN
-from proxy.edge.heads import CONTENT_LENGTH, FieldLines, MalformedLineError, tokens, value_of, without
+from proxy.edge.heads import (
+    CONTENT_LENGTH,
+    PLAIN_LENGTH,
+    FieldLines,
+    MalformedLineError,
+    Repeat,
+    tokens,
+    value_of,
+    without,
+)
 from proxy.edge.settings import Identity, Limits
 
 # What a field's name means here; 0 is 'forward'. Those up to _LAST_DROPPED go no further as they are.
@@ -96,7 +105,7 @@ class Via:
 
 
 class Ask:
-    """A request head that was accepted."""
+    """A request head that was accepted. Good for one request, and then for the next that ``repeats`` it."""
 
     __slots__ = (
         "api_key",
@@ -106,6 +115,7 @@ class Ask:
         "lines",
         "method",
         "minor",
+        "repeat",
         "request_id",
         "target",
         "tenant",
@@ -131,6 +141,17 @@ class Ask:
     """The field lines as they came."""
     block: bytes
     """The head for the pool, CRLF-ended lines, except for x-request-id and the empty line."""
+    repeat: Repeat | None
+
+    def repeats(self, head: bytes) -> bool:
+        """Is ``head`` this one again? Then this is its meaning, with its own length."""
+        if self.repeat is None:
+            return False
+        found = self.repeat.match(head)
+        if found is None:
+            return False
+        self.block, self.length = found
+        return True
 
 
 class AskReader:
@@ -164,6 +185,7 @@ class AskReader:
 
         meaning = self._meaning
         host = length = encoding = connection = expect = None
+        length_line: bytes | None = None
         notes: list[tuple[int, bytes]] | None = None
         out = [start]
         try:
@@ -182,6 +204,7 @@ class AskReader:
                             400, "repeated_content_length", "Content-Length occurs twice", "content-length"
                         )
                     length = value_of(line)
+                    length_line = line
                     out.append(line)
                 elif role == _AUTHORIZATION:
                     value = value_of(line)
@@ -232,6 +255,16 @@ class AskReader:
             out = self._hop_by_hop(ask, connection, notes, out)
         out.append(via.block(host) if notes is None else _note(ask, notes, via, host))
         ask.block = b"\r\n".join(out)
+        ask.repeat = None
+        # Not worth remembering: a request ID of its own, which the next request will not have; an expectation or
+        # upgrade, which depend on more than bytes; a length in a strange spelling.
+        if (
+            ask.request_id is None
+            and expect is None
+            and not ask.websocket
+            and (length_line is None or PLAIN_LENGTH.fullmatch(length_line))
+        ):
+            ask.repeat = Repeat(head, ask.block, length_line, self._body_bytes)
         return ask
 
     def _start(self, start: bytes, head: bytes) -> tuple[bytes, bytes, bytes]:

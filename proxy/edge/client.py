@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from proxy.edge import states
-from proxy.edge.asks import Via
+from proxy.edge.asks import Ask, Via
 from proxy.edge.diagnosis import early
 from proxy.edge.errors import RefusalError, render
 from proxy.edge.exchange import BY_CLIENT, BY_DRAIN, BY_TIMEOUT, NOBODY, Exchange
@@ -46,6 +46,7 @@ class ClientConnection:
 
     __slots__ = (
         "__weakref__",
+        "_ask",
         "_backlog",
         "_edge",
         "_held",
@@ -81,6 +82,7 @@ class ClientConnection:
         self._backlog = b""  # what came after the current ask
         self._held = 0
         self._via = Via(b"", b"http", False)
+        self._ask: Ask | None = None  # the last one
         self.started = 0.0
 
     # -- called by the transport ---------------------------------------------------------------
@@ -182,25 +184,26 @@ class ClientConnection:
         edge = self._edge
         if len(head) > edge.limits.head_bytes:
             raise _too_long(head, edge.limits.head_bytes)
-        ask = edge.asks.read(head, self._via)
-        self.keep_alive = ask.keep_alive and not edge.draining
-        exchange = self.exchange = Exchange(edge, self, ask, self.started)
+        ask = self._ask
+        if ask is None or not ask.repeats(head):
+            ask = self._ask = edge.asks.read(head, self._via)
         length = ask.length
-        exchange.request_bytes = len(head)
-        if length == 0 or length == len(rest):
-            # Nearly every request: no body, or one that came with its head.
+        self.keep_alive = ask.keep_alive
+        exchange = self.exchange = Exchange(edge, self, ask, self.started, len(head))
+        if length == 0:
             self.ask = states.ASK[self.ask][states.HEAD_ONLY]
-            if length:
-                exchange.request_bytes += length
-                exchange.ask_body = rest
-                exchange.start(rest)
-            else:
-                self._backlog = rest
-                exchange.start(b"")
-            return
-        self.ask = states.ASK[self.ask][states.HEAD_THEN_BODY]
-        exchange.read_body(body_of(length))
-        exchange.start(self._body_piece(exchange, rest) if rest else b"")
+            self._backlog = rest
+            exchange.start(b"")
+        elif length == len(rest):
+            # Nearly every request: its body came with its head.
+            self.ask = states.ASK[self.ask][states.HEAD_ONLY]
+            exchange.request_bytes += length
+            exchange.ask_body = rest
+            exchange.start(rest)
+        else:
+            self.ask = states.ASK[self.ask][states.HEAD_THEN_BODY]
+            exchange.read_body(body_of(length))
+            exchange.start(self._body_piece(exchange, rest) if rest else b"")
 
     def _body_piece(self, exchange: Exchange, data: bytes) -> bytes:
         """Take a piece of body; returns what goes upstream. Moves on to ASK_DONE at its end."""
@@ -241,13 +244,13 @@ class ClientConnection:
         if transport is not None:
             transport.write(data)
 
-    def over(self) -> None:
+    def over(self, now: float) -> None:
         """The exchange is done and answered: the next one, or the end."""
-        if not self.keep_alive or self._edge.draining:
+        if not self.keep_alive:
             self.close()
             return
         self.ask = states.ASK[self.ask][states.OVER]
-        self.deadline = monotonic() + self._edge.timeouts.keepalive_s
+        self.deadline = now + self._edge.timeouts.keepalive_s
         backlog = self._backlog
         if backlog:
             self._backlog = b""
@@ -279,7 +282,7 @@ class ClientConnection:
                 exchange.break_off(aborted_by or BY_CLIENT)
                 return
             with_body = exchange.ask.method != b"HEAD"
-            request_id = exchange.request_id
+            request_id = exchange.request_id.decode("ascii")
         answer = render(refusal, request_id, with_body=with_body)
         self.write(answer)
         if exchange is not None:

@@ -96,6 +96,8 @@ class Edge:
         self.peers = Peers(settings.identity)
         self.counts = Counts()
         self.draining = False
+        self.now = monotonic()
+        """The clock as of the last sweep: good enough for deadlines that every piece of a stream puts off."""
         self.connections: set[ClientConnection] = set()
         self.tunnels: set[ClientConnection] = set()
         router.on_swap = self._swapped
@@ -114,6 +116,7 @@ class Edge:
 
     def sweep(self, now: float) -> None:
         """Let what is due time out; called at a coarse interval instead of one timer a request."""
+        self.now = now
         self.router.tick(now)
         for client in [client for client in self.connections if client.deadline < now]:
             self.counts.timeouts += 1
@@ -154,9 +157,7 @@ class Edge:
         if ask.method != b"POST" or ask.target.partition(b"?")[0] not in SAMPLED_PATHS:
             return
         rollouts = [
-            rule.rollout
-            for rule in self.router.rules
-            if rule.draws(exchange.request_id_bytes, exchange.tenant)
+            rule.rollout for rule in self.router.rules if rule.draws(exchange.request_id, exchange.tenant)
         ]
         if rollouts:
             exchange.capture = Capture(self.port, rollouts, exchange.started_unix_s)
@@ -194,7 +195,7 @@ class Edge:
             heads = [
                 CaptureHead(
                     capture_id=self.ids.new(),
-                    request_id=exchange.request_id,
+                    request_id=exchange.request_id.decode("ascii"),
                     tenant=exchange.tenant,
                     rollout=rollout,
                     target=target,

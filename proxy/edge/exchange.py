@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
 from policies.routes import TenantName
 from proxy.edge import states
 from proxy.edge.errors import RefusalError
-from proxy.edge.framing import CHUNKED, UNTIL_CLOSE, BodyReader, CloseBody, body_of
+from proxy.edge.framing import UNTIL_CLOSE, BodyReader, CloseBody, body_of
 from proxy.edge.sampling import Capture
 from proxy.ledger import DropReason
 
@@ -45,81 +46,50 @@ _RETRYABLE: Final = frozenset((502, 503, 504))
 
 
 class Exchange:
-    """See the module. Times are monotonic seconds unless a name says unix."""
+    """See the module. Times are monotonic seconds unless a name says unix.
 
-    __slots__ = (
-        "_dial",
-        "answer",
-        "answer_body",
-        "ask",
-        "ask_body",
-        "ask_reader",
-        "canary",
-        "capture",
-        "client",
-        "edge",
-        "endpoint",
-        "first_byte_s",
-        "flags",
-        "interim",
-        "kept_bytes",
-        "pool",
-        "request_bytes",
-        "request_id",
-        "request_id_bytes",
-        "response_bytes",
-        "sent",
-        "sent_at",
-        "stale_retried",
-        "started",
-        "started_unix_s",
-        "status",
-        "tenant",
-        "tried",
-        "unwrapped",
-        "upstream",
-        "wrapped",
-    )
+    Most requests leave most of this as it is, so what is not always set has its default in the class.
+    """
 
-    def __init__(self, edge: Edge, client: ClientConnection, ask: Ask, now: float) -> None:
+    answer = states.NONE
+    answer_reader: BodyReader | None = None
+    ask_body = b""
+    """The ask's body when it came with its head; else ``ask_reader`` has it."""
+    ask_reader: BodyReader | None = None
+    capture: Capture | None = None
+    endpoint: Endpoint | None = None
+    upstream: UpstreamConnection | None = None
+    first_byte_s = _NAN
+    flags = 0
+    interim = 0
+    kept_bytes = 0
+    reframe: Callable[[bytes], bytes] | None = None
+    """How the answer's body is framed for the client, when not as it came."""
+    response_bytes = 0
+    sent: list[bytes] | None = None
+    """What was written, or waits for a connection, so that it can be written again; None: not kept."""
+    sent_at = 0.0
+    stale_retried = False
+    status = 0
+    tried: tuple[Endpoint, ...] = ()
+    _dial: Dial | None = None
+
+    def __init__(
+        self, edge: Edge, client: ClientConnection, ask: Ask, now: float, request_bytes: int
+    ) -> None:
         self.edge = edge
         self.client = client
         self.ask = ask
-        self.ask_body = b""  # when it came with the head
-        self.ask_reader: BodyReader | None = None  # when it did not
-        self.answer = states.NONE
-        self.answer_body: BodyReader | None = None
         self.started = now
         self.started_unix_s = time()
-        given = ask.request_id
-        if given is None:
-            self.request_id: str = edge.ids.new()
-            self.request_id_bytes = self.request_id.encode("ascii")
-        else:
-            self.request_id = given.decode("ascii")
-            self.request_id_bytes = given
+        self.request_bytes = request_bytes
+        self.request_id: bytes = ask.request_id or edge.ids.new().encode("ascii")
         router = edge.router
         self.tenant: TenantName = router.tenant_of(ask)
         self.pool: LivePool = router.route(self.tenant, now)
         self.canary = self.pool is not router.home
-        self.flags = CANARY if self.canary else 0
-        self.endpoint: Endpoint | None = None
-        self.upstream: UpstreamConnection | None = None
-        self.capture: Capture | None = None
-        self.sent: list[bytes] | None = None
-        """What was written, or waits for a connection, so that it can be written again; None: not kept."""
-        self.kept_bytes = 0
-        self.sent_at = 0.0
-        self.tried: tuple[Endpoint, ...] = ()
-        self.stale_retried = False
-        self.status = 0
-        self.first_byte_s = _NAN
-        self.request_bytes = 0
-        self.response_bytes = 0
-        self.interim = 0
-        self.wrapped = False  # an answer without length goes to the client in chunks
-        self.unwrapped = False  # a chunked answer goes to an HTTP/1.0 client without them
-        self._dial: Dial | None = None
+        if self.canary:
+            self.flags = CANARY
         if router.rules:
             edge.sample(self)
 
@@ -134,23 +104,22 @@ class Exchange:
 
     def start(self, body: bytes) -> None:
         """Begin the first attempt with the head and what already came of the body."""
-        first = b"".join((self.ask.block, b"x-request-id: ", self.request_id_bytes, b"\r\n\r\n", body))
+        first = b"".join((self.ask.block, b"x-request-id: ", self.request_id, b"\r\n\r\n", body))
         self.sent = [first]
-        self.kept_bytes = len(first)
-        self._attempt()
+        self._attempt(self.started)
 
-    def _attempt(self, *, fresh: bool = False) -> None:
+    def _attempt(self, now: float, *, fresh: bool = False) -> None:
         """Send what was kept so far on an idle connection, or on a new one."""
-        now = monotonic()
-        endpoint = self.endpoint = self.pool.choose(now, self.tried)
+        endpoint = self.pool.choose(now, self.tried)
         if endpoint is None:
-            self.refuse(
+            self.client.refuse(
                 RefusalError(503, "no_endpoint", f"pool {self.pool.name!r} has no endpoint left to try")
             )
             return
+        self.endpoint = endpoint
         endpoint.in_flight += 1
         if endpoint.idle and not fresh:
-            self._send(endpoint.idle.pop())
+            self._send(endpoint.idle.pop(), now)
             return
         self.answer = states.ANSWER[self.answer][states.DIAL]
         client = self.client
@@ -164,7 +133,7 @@ class Exchange:
         self._dial = None
         upstream.endpoint.health.succeeded()
         self.client.release(self.client.HOLD_DIAL)
-        self._send(upstream)
+        self._send(upstream, monotonic())
 
     def not_connected(self, error: str) -> None:
         """The dialer could not connect."""
@@ -189,25 +158,24 @@ class Exchange:
             return
         self.failed(status, code, f"pool {self.pool.name!r}: {error}")
 
-    def _send(self, upstream: UpstreamConnection) -> None:
+    def _send(self, upstream: UpstreamConnection, now: float) -> None:
         sent = self.sent
         assert sent is not None
         self.upstream = upstream
         upstream.exchange = self
         self.answer = states.ANSWER[self.answer][states.SEND]
-        self.sent_at = monotonic()
+        self.sent_at = now
         upstream.write(sent[0] if len(sent) == 1 else b"".join(sent))
         client = self.client
         if client.write_paused:
             upstream.pause_reading()
-        if client.ask == states.ASK_DONE:
-            client.deadline = self.sent_at + self.edge.timeouts.first_byte_s
-        else:
-            client.deadline = self.sent_at + self.edge.timeouts.stream_idle_s
+        edge = self.edge
+        whole = client.ask == states.ASK_DONE
+        client.deadline = now + (edge.timeouts.first_byte_s if whole else edge.timeouts.stream_idle_s)
         if self.capture is not None:
-            self.edge.begin_capture(self)
-            if self.capture is not None and client.ask == states.ASK_DONE:
-                self.edge.offer_capture(self)
+            edge.begin_capture(self)
+            if whole and self.capture is not None:
+                edge.offer_capture(self)
 
     def forward(self, piece: bytes) -> None:
         """One more piece of the ask's body."""
@@ -242,102 +210,116 @@ class Exchange:
     def final_answer(self, answer: Answer, first: bytes) -> None:
         """The final head, and what came of the body in the same read."""
         client = self.client
-        ask = self.ask
-        status = answer.status
-        if status in _RETRYABLE and self.canary and self._go_home():
+        edge = self.edge
+        if answer.status in _RETRYABLE and self.canary and self._go_home():
             return
         now = monotonic()
         self.sent = None
-        self.status = status
+        self.status = answer.status
         self.first_byte_s = now - self.started
         self.answer = states.ANSWER[self.answer][states.FINAL_HEAD]
-        if answer.event_stream:
-            self.flags |= STREAMED
         framing = b""
         length = answer.length
         if length < 0:
-            if ask.minor:
-                framing = b"Transfer-Encoding: chunked\r\n"
-                self.wrapped = length == UNTIL_CLOSE
-            else:
-                client.keep_alive = False
-                self.unwrapped = length == CHUNKED
+            framing = self._frame(answer)
         # A client that is not done asking may find its connection closed; see states.
-        if client.ask != states.ASK_DONE or not ask.keep_alive or self.edge.draining:
+        if edge.draining or client.ask != states.ASK_DONE:
             client.keep_alive = False
         if not client.keep_alive:
             framing += b"Connection: close\r\n"
-        head = b"".join((answer.block, framing, b"x-request-id: ", self.request_id_bytes, b"\r\n\r\n"))
         if length == 0 or length == len(first):
             # Nearly every answer that is no stream: no body, or one that came with its head.
-            out = head + first if length else head
+            out = b"".join(
+                (
+                    answer.block,
+                    framing,
+                    b"x-request-id: ",
+                    self.request_id,
+                    b"\r\n\r\n",
+                    first if length else b"",
+                )
+            )
             client.write(out)
             self.response_bytes += len(out)
-            self._answered(b"" if length else first)
+            self._answered(b"" if length else first, now)
             return
-        body = self.answer_body = body_of(length)
-        assert body is not None
-        if self.unwrapped:
-            body.keep = []
-        client.deadline = now + self.edge.timeouts.stream_idle_s
+        head = b"".join((answer.block, framing, b"x-request-id: ", self.request_id, b"\r\n\r\n"))
+        reader = self.answer_reader = body_of(length)
+        assert reader is not None
+        if self.reframe is not None:
+            reader.keep = []
+        client.deadline = now + edge.timeouts.stream_idle_s
         if first:
-            out = body.feed(first)
-            if self.wrapped or self.unwrapped:
-                out = self._reframed(out)
-            head += out
+            out = reader.feed(first)
+            head += out if self.reframe is None else self.reframe(out)
         client.write(head)
         self.response_bytes += len(head)
-        if body.done:
-            self._answered(body.rest)
+        if reader.done:
+            self._answered(reader.rest, now)
 
     def answer_piece(self, data: bytes) -> None:
         """A piece of the answer's body: in at once, out at once."""
-        body = self.answer_body
-        assert body is not None
-        out = body.feed(data)
-        if self.wrapped or self.unwrapped:
-            out = self._reframed(out)
+        reader = self.answer_reader
+        assert reader is not None
+        out = reader.feed(data)
+        if self.reframe is not None:
+            out = self.reframe(out)
         client = self.client
         if out:
             client.write(out)
             self.response_bytes += len(out)
-        client.deadline = monotonic() + self.edge.timeouts.stream_idle_s
-        if body.done:
-            self._answered(body.rest)
+        client.deadline = self.edge.now + self.edge.timeouts.stream_idle_s
+        if reader.done:
+            self._answered(reader.rest, monotonic())
 
     def answer_closed(self) -> None:
         """The end of an answer that ends with its connection."""
-        body = self.answer_body
-        assert body is not None
-        body.done = True
-        if self.wrapped:
+        reader = self.answer_reader
+        assert reader is not None
+        reader.done = True
+        if self.ask.minor:
             self.client.write(b"0\r\n\r\n")
             self.response_bytes += 5
-        self._answered(b"")
+        self._answered(b"", monotonic())
 
-    def _reframed(self, out: bytes) -> bytes:
-        if self.wrapped:
-            return b"%x\r\n%b\r\n" % (len(out), out) if out else b""
-        body = self.answer_body
-        assert body is not None
-        assert body.keep is not None
-        content = b"".join(body.keep)
-        body.keep.clear()
+    def _frame(self, answer: Answer) -> bytes:
+        """Frame an answer without Content-Length for this client. An HTTP/1.0 one reads until the end."""
+        if answer.event_stream:
+            self.flags |= STREAMED
+        if not self.ask.minor:
+            self.client.keep_alive = False
+            self.reframe = self._content
+            return b""
+        if answer.length == UNTIL_CLOSE:
+            self.reframe = self._in_chunks
+        return b"Transfer-Encoding: chunked\r\n"
+
+    def _content(self, out: bytes) -> bytes:
+        """The content of what was just read, without chunk framing."""
+        reader = self.answer_reader
+        assert reader is not None
+        kept = reader.keep
+        assert kept is not None
+        content = b"".join(kept)
+        kept.clear()
         return content
 
-    def _answered(self, rest: bytes) -> None:
+    def _in_chunks(self, out: bytes) -> bytes:
+        """What was just read, as a chunk of its own."""
+        content = self._content(out)
+        return b"%x\r\n%b\r\n" % (len(content), content) if content else b""
+
+    def _answered(self, rest: bytes, now: float) -> None:
         """The answer is whole. ``rest`` came after it: nobody asked for that."""
         self.answer = states.ANSWER[self.answer][states.ANSWER_END]
         client = self.client
-        upstream = self.upstream
-        assert upstream is not None
         if rest:
-            upstream.keep_alive = False
+            assert self.upstream is not None
+            self.upstream.keep_alive = False
+        self.finish(NOBODY, now)
         if client.ask == states.ASK_DONE:
-            self.finish(NOBODY)
-            client.over()
+            client.over(now)
         else:
-            self.finish(NOBODY)
             client.linger()
 
     def switched(self, answer: Answer, first: bytes) -> None:
@@ -349,7 +331,7 @@ class Exchange:
         self.answer = states.ANSWER[self.answer][states.SWITCH]
         head = b"%bConnection: Upgrade\r\nUpgrade: websocket\r\nx-request-id: %b\r\n\r\n%b" % (
             answer.block,
-            self.request_id_bytes,
+            self.request_id,
             first,
         )
         self.client.write(head)
@@ -363,7 +345,7 @@ class Exchange:
         upstream = self.upstream
         assert upstream is not None
         answer = self.answer
-        if answer == states.ANSWER_BODY and clean and isinstance(self.answer_body, CloseBody):
+        if answer == states.ANSWER_BODY and clean and isinstance(self.answer_reader, CloseBody):
             self.answer_closed()
         elif answer in (states.ANSWER_BODY, states.ANSWER_TUNNEL):
             self.break_off(NOBODY if answer == states.ANSWER_TUNNEL else BY_UPSTREAM)
@@ -384,7 +366,7 @@ class Exchange:
         self.edge.counts.upstream_failures += 1
         if self.canary and self._go_home():
             return
-        self.refuse(RefusalError(status, code, message), aborted_by)
+        self.client.refuse(RefusalError(status, code, message), aborted_by)
 
     def _go_home(self) -> bool:
         """Try again on home, once, if what was sent was kept and home can answer."""
@@ -401,11 +383,7 @@ class Exchange:
     def _again(self, *, fresh: bool = False) -> None:
         self.answer = states.ANSWER[self.answer][states.AGAIN]
         self._let_go(reusable=False)
-        self._attempt(fresh=fresh)
-
-    def refuse(self, refusal: RefusalError, aborted_by: int = NOBODY) -> None:
-        """End with an answer of the edge's own. Nothing of another answer was forwarded."""
-        self.client.refuse(refusal, aborted_by)
+        self._attempt(monotonic(), fresh=fresh)
 
     def break_off(self, aborted_by: int) -> None:
         """End visibly incomplete: the client holds a head, and its body will not be whole.
@@ -413,7 +391,7 @@ class Exchange:
         A body that ends with the connection would look whole after an orderly close: that one is reset.
         """
         client = self.client
-        reset = self.unwrapped or (self.answer_body is not None and not self.ask.minor)
+        reset = self.answer_reader is not None and not self.ask.minor
         self.finish(aborted_by)
         if reset and client.transport is not None:
             raw = client.transport.get_extra_info("socket")
@@ -437,36 +415,33 @@ class Exchange:
             endpoint.in_flight -= 1
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
-            upstream.exchange = None
-            if reusable and upstream.keep_alive:
-                upstream.reused = True
-                upstream.resume_reading()
-                upstream.endpoint.release(upstream)
-            else:
-                upstream.abort()
+            upstream.release(reusable)
 
-    def finish(self, aborted_by: int) -> None:
+    def finish(self, aborted_by: int, now: float | None = None) -> None:
         """Release everything and leave the record. The client connection decides what becomes of itself."""
+        if now is None:
+            now = monotonic()
+        edge = self.edge
         client = self.client
+        endpoint = self.endpoint
+        if self._dial is not None:
+            self.stop_dialing()
         whole = self.answer == states.ANSWER_DONE and client.ask == states.ASK_DONE
-        url = self.endpoint.url if self.endpoint is not None else ""
-        self.stop_dialing()
         self.answer = states.ANSWER[self.answer][states.DROP]
         self._let_go(reusable=whole)
         client.exchange = None
         if self.capture is not None:
-            self.edge.drop_capture(self, DropReason.CLIENT_ABORTED)
-        edge = self.edge
+            edge.drop_capture(self, DropReason.CLIENT_ABORTED)
         edge.counts.requests += 1
         try:
             edge.port.live(
                 self.started_unix_s,
                 self.tenant,
                 self.pool.name,
-                url,
+                endpoint.url if endpoint is not None else "",
                 self.status,
                 self.first_byte_s,
-                monotonic() - self.started,
+                now - self.started,
                 self.request_bytes,
                 self.response_bytes,
                 aborted_by,

@@ -30,6 +30,7 @@ _TRAILER_BYTES: Final = 16_384
 # 15 digits hold any size that means something and cannot overflow anybody's 64 bits. Extensions (section
 # 7.1.1) are ";" and printable text; a bare CR or LF inside, on which parsers differ, is no match.
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15}+)((?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?+)\Z")
+_PLAIN_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n")
 # RFC 9110 section 5.1 and 5.5.
 TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 FIELD_LINE: Final = TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n"
@@ -125,6 +126,20 @@ class ChunkedBody:
         self.keep: list[bytes] | None = None
 
     def feed(self, data: bytes) -> bytes:
+        if not self._left and not self._held and not self._trailers:
+            # Nearly every piece of an event stream: one whole chunk, nothing else.
+            found = _PLAIN_SIZE.match(data)
+            if found is not None:
+                size = int(found[1], 16)
+                start = found.end()
+                if size and len(data) == start + size + 2 and data.endswith(b"\r\n"):
+                    self.payload_bytes += size
+                    if self.keep is not None:
+                        self.keep.append(data[start:-2])
+                    return data
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> bytes:
         if self._held:
             data = self._held + data
             self._held = b""

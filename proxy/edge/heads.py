@@ -29,15 +29,7 @@ _REMEMBERED_BYTES: Final = 256  # a line; so a megabyte at most, whatever client
 _NEVER_REMEMBERED: Final = frozenset(
     (
         *(b"authorization", b"proxy-authorization", b"cookie", b"set-cookie", b"x-api-key", b"api-key"),
-        *(
-            b"content-length",
-            b"date",
-            b"etag",
-            b"last-modified",
-            b"traceparent",
-            b"tracestate",
-            b"x-request-id",
-        ),
+        *(b"content-length", b"traceparent", b"tracestate", b"x-request-id"),
     )
 )
 
@@ -94,6 +86,53 @@ class FieldLines(dict[bytes, int]):
                 self.clear()
             self[line] = role
         return role
+
+
+class Repeat:
+    """Recognises a head that differs from one read before in the digits of its Content-Length at most.
+
+    Such a head means what the other meant, since its bytes are the same. A connection remembers its last head
+    this way: clients and engines that keep a connection alive send the same one again and again.
+    """
+
+    __slots__ = ("_after", "_at", "_before", "_block_after", "_block_before", "_most")
+
+    def __init__(self, head: bytes, block: bytes, length_line: bytes | None, most: int) -> None:
+        """``block`` is what is sent in place of ``head``, with the same Content-Length line in it, spelled
+        ``length_line``; None when there is none. Lengths above ``most`` are not recognised."""
+        cut = b"" if length_line is None else length_line[: length_line.index(b":") + 2]
+        self._most = most
+        self._before, self._after = _cut(head, cut)
+        self._block_before, self._block_after = _cut(block, cut)
+        self._at = len(self._before)
+
+    def match(self, head: bytes) -> tuple[bytes, int] | None:
+        """The block for this head and its Content-Length, or None when it is another head."""
+        if not head.startswith(self._before):
+            return None
+        after = self._after
+        if not after:
+            return (self._block_before, 0) if len(head) == self._at else None
+        end = head.find(b"\r", self._at)
+        digits = head[self._at : end]
+        if head[end:] != after or not digits.isdigit() or len(digits) > 18:
+            return None
+        length = int(digits)
+        if length > self._most:
+            return None
+        return b"".join((self._block_before, digits, self._block_after)), length
+
+
+def _cut(text: bytes, name: bytes) -> tuple[bytes, bytes]:
+    """``text`` up to the digits of its Content-Length line, and from behind them."""
+    if not name:
+        return text, b""
+    start = text.index(b"\r\n" + name) + 2 + len(name)
+    return text[:start], text[text.index(b"\r", start) :]
+
+
+PLAIN_LENGTH: Final = re.compile(rb"[A-Za-z-]+: [0-9]{1,18}")
+"""A Content-Length line as everybody writes it: what ``Repeat`` can cut."""
 
 
 def value_of(line: bytes) -> bytes:

@@ -9,6 +9,7 @@ from proxy.edge.errors import BadAnswerError
 from proxy.edge.framing import FramingError
 
 if TYPE_CHECKING:
+    from proxy.edge.answers import Answer
     from proxy.edge.client import Transport
     from proxy.edge.edge import Edge
     from proxy.edge.exchange import Exchange
@@ -21,7 +22,17 @@ _MOST_INTERIM: Final = 16
 class UpstreamConnection:
     """One connection to an endpoint. ``exchange`` is whom it works for; None while it is idle."""
 
-    __slots__ = ("_edge", "_partial", "_reading", "endpoint", "exchange", "keep_alive", "reused", "transport")
+    __slots__ = (
+        "_answer",
+        "_edge",
+        "_partial",
+        "_reading",
+        "endpoint",
+        "exchange",
+        "keep_alive",
+        "reused",
+        "transport",
+    )
 
     def __init__(self, edge: Edge, endpoint: Endpoint) -> None:
         self._edge = edge
@@ -31,6 +42,7 @@ class UpstreamConnection:
         self.keep_alive = True
         self.reused = False
         self._partial: bytes = b""
+        self._answer: Answer | None = None  # the last one
         self._reading = True
 
     # -- called by the transport ---------------------------------------------------------------
@@ -105,8 +117,12 @@ class UpstreamConnection:
                     raise BadAnswerError("this is no HTTP/1.1")
                 self._partial = data
                 return
-            answer = self._edge.answers.read(data[: end + 4], exchange.ask.method)
+            head = data[: end + 4]
             data = data[end + 4 :]
+            method = exchange.ask.method
+            answer = self._answer
+            if answer is None or not answer.repeats(head, method):
+                answer = self._answer = self._edge.answers.read(head, method)
             if answer.status >= 200:
                 self.keep_alive = answer.keep_alive
                 exchange.final_answer(answer, data)
@@ -137,6 +153,17 @@ class UpstreamConnection:
         if not self._reading and self.transport is not None and not self.transport.is_closing():
             self._reading = True
             self.transport.resume_reading()
+
+    def release(self, reusable: bool) -> None:
+        """Its exchange is over: back among the idle, or away."""
+        self.exchange = None
+        if reusable and self.keep_alive:
+            self.reused = True
+            if not self._reading:
+                self.resume_reading()
+            self.endpoint.release(self)
+        else:
+            self.abort()
 
     def close(self) -> None:
         if self.transport is not None:
