@@ -10,8 +10,8 @@
        start-up    ──▶ probe                real requests that show what the endpoint honours
 
 ``base`` is the contract that the rest of forkgate sees; an adapter raises its errors and no others.
-``identity`` says who answered (standard library only). ``model`` makes the demo's real model. ``reference`` is
-a whole engine (torch, transformers), a process of its own that nothing here imports.
+``identity`` says who answered (standard library only). ``model`` makes the demo's real model. ``reference``
+is a whole engine (torch, transformers), a process of its own that nothing here imports.
 
 A new engine is one module with a class of the :class:`~engines.base.Engine` shape and one line in
 :func:`open_engine`.

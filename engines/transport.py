@@ -11,8 +11,8 @@ import contextlib
 import pathlib
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import aiohttp
 import msgspec
@@ -45,19 +45,48 @@ class _Sent:
 
 
 class Reply:
-    """An answer under way. ``read`` gives what has arrived, with its offset from the last byte sent."""
+    """An answer asked for with ``async with``. Leaving the block before its end drops the connection.
 
-    __slots__ = ("_chunk_timeout_s", "_endpoint", "_first", "_response", "_sent", "headers")
+    A plain class, not a generator: an abandoned stream is closed by whoever closes the outer one, and by
+    nobody else.
+    """
 
-    def __init__(
-        self, endpoint: Endpoint, response: aiohttp.ClientResponse, sent: _Sent, first_timeout_s: float
-    ) -> None:
+    __slots__ = ("_body", "_deadline_s", "_endpoint", "_first", "_method", "_path", "_response", "_sent")
+
+    _response: aiohttp.ClientResponse
+    _sent: _Sent
+
+    def __init__(self, endpoint: Endpoint, method: str, path: str, body: bytes | None) -> None:
         self._endpoint = endpoint
-        self._response = response
-        self._sent = sent
-        self._first: float | None = first_timeout_s
-        self._chunk_timeout_s = endpoint.options.chunk_timeout_s
-        self.headers = response.headers
+        self._method = method
+        self._path = path
+        self._body = body
+        self._first = True
+        self._deadline_s = time.perf_counter() + endpoint.options.first_chunk_timeout_s
+
+    async def __aenter__(self) -> Self:
+        """Send the request and wait for the head of a 200 answer. Raises :class:`EngineError` kinds."""
+        endpoint = self._endpoint
+        self._response, self._sent = await endpoint._open(
+            self._method, self._path, self._body, self._deadline_s
+        )
+        if self._response.status != 200:
+            try:
+                await endpoint._refuse(self._path, self._response)
+            finally:
+                self._response.close()
+        return self
+
+    async def __aexit__(self, *_failure: object) -> None:
+        # A connection goes back to the pool only when its answer was read to the end.
+        if self._response.content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._response.headers
 
     async def read(self) -> tuple[bytes, float]:
         """All that has come since the last read, empty at the end, and the second it came.
@@ -66,13 +95,16 @@ class Reply:
             EngineTimeout: nothing within the first or the next chunk's time.
             EngineUnavailable: the connection broke.
         """
-        limit_s, self._first = self._first or self._chunk_timeout_s, None
+        limit_s = self._endpoint.options.chunk_timeout_s
+        if self._first:
+            self._first = False
+            limit_s = max(self._deadline_s - time.perf_counter(), 0.001)
         try:
             async with asyncio.timeout(limit_s):
                 data = await self._response.content.readany()
         except TimeoutError as error:
             raise EngineTimeout(
-                self._endpoint.where, f"no further byte of the answer in {limit_s} s"
+                self._endpoint.where, f"no further byte of the answer in {limit_s:.3g} s"
             ) from error
         except (aiohttp.ClientError, ConnectionError) as error:
             raise EngineUnavailable(self._endpoint.where, f"the answer broke off: {_words(error)}") from error
@@ -117,7 +149,7 @@ class Endpoint:
 
     async def _whole(self, method: str, path: str, body: bytes | None, optional: bool) -> bytes | None:
         try:
-            async with self._answer(method, path, body) as reply:
+            async with Reply(self, method, path, body) as reply:
                 parts, size = [], 0
                 while data := (await reply.read())[0]:
                     size += len(data)
@@ -130,25 +162,9 @@ class Endpoint:
                 return None
             raise
 
-    @contextlib.asynccontextmanager
-    async def stream(self, path: str, body: Any) -> AsyncIterator[Reply]:
-        """POST and read the answer as it comes. Leaving the block early drops the connection."""
-        async with self._answer("POST", path, _encode(body)) as reply:
-            yield reply
-
-    @contextlib.asynccontextmanager
-    async def _answer(self, method: str, path: str, body: bytes | None) -> AsyncGenerator[Reply, None]:
-        deadline_s = time.perf_counter() + self.options.first_chunk_timeout_s
-        response, sent = await self._open(method, path, body, deadline_s)
-        whole = False
-        try:
-            if response.status != 200:
-                await self._refuse(path, response)
-            yield Reply(self, response, sent, max(deadline_s - time.perf_counter(), 0.001))
-            whole = response.content.at_eof()
-        finally:
-            # A connection goes back to the pool only when its answer was read to the end.
-            response.release() if whole else response.close()
+    def stream(self, path: str, body: Any) -> Reply:
+        """POST and read the answer as it comes, inside ``async with``."""
+        return Reply(self, "POST", path, _encode(body))
 
     async def _open(
         self, method: str, path: str, body: bytes | None, deadline_s: float

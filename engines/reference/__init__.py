@@ -14,6 +14,7 @@ custom kernels. What it answers is what the model computes.
                 │      └ text       token IDs → text, stop strings
                 └──▶ answers        OpenAI's JSON
 
-``python -m engines.reference --model DIR`` starts it; ``client`` is its adapter and ``options`` what it is
-started with. Those two import no torch. ``convert`` makes the demo's model from a GGUF file.
+``python -m engines.reference --model DIR`` starts it (``process`` serves until told to stop). ``client`` is
+its adapter and ``options`` what it is started with; those two import no torch. ``convert`` makes the demo's
+model from a GGUF file.
 """

@@ -1,24 +1,17 @@
-"""``python -m engines.reference --model DIR``: the reference engine as a process."""
+"""``python -m engines.reference --model DIR``: the reference engine as a process.
+
+Options, model folder and port are checked before torch is imported, so that a mistake shows at once.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import pathlib
-import signal
 import socket
 import sys
 from collections.abc import Sequence
 
-import uvloop
-from aiohttp import web
-
-from engines.reference import model as models
 from engines.reference.options import DType, EngineServerOptions, Matmul
-from engines.reference.server import ReferenceServer
-
-_DRAIN_S = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,61 +20,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = EngineServerOptions(**vars(parsed))
     except ValueError as error:
-        print(f"forkgate engine: {error}", file=sys.stderr)  # noqa: T201
-        return 2
-    return run(options)
+        return _fail(str(error))
+    if not (pathlib.Path(options.model_dir) / "config.json").is_file():
+        return _fail(f"--model {options.model_dir}: there is no config.json in it")
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    # Bound now, so that a port in use is found before the model is loaded; listening comes with serving.
+    with socket.socket(family, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((options.host, options.port))
+        except OSError as error:
+            return _fail(f"--host {options.host} --port {options.port}: {error.strerror or error}")
+        return _run(options, bound)
 
 
-def run(options: EngineServerOptions) -> int:
-    """Load the model, serve it until told to stop. The bound URL is one JSON line on stdout."""
+def _run(options: EngineServerOptions, bound: socket.socket) -> int:
+    import uvloop
+
+    from engines.reference import model
+    from engines.reference.process import serve
+
     try:
-        loaded = models.load(options)
-    except (models.UnsupportedModel, OSError) as error:
-        print(f"forkgate engine: {error}", file=sys.stderr)  # noqa: T201
-        return 2
+        loaded = model.load(options)
+    except (model.UnsupportedModel, OSError) as error:
+        return _fail(str(error))
     name = options.served_model_name or pathlib.Path(options.model_dir).resolve().name
-    return uvloop.run(_serve(options, loaded, name))
+    return uvloop.run(serve(options, loaded, name, bound))
 
 
-async def _serve(options: EngineServerOptions, loaded: models.LoadedModel, name: str) -> int:
-    failed: list[BaseException] = []
-    stop = asyncio.Event()
-
-    def crashed(error: BaseException) -> None:
-        failed.append(error)
-        stop.set()
-
-    server = ReferenceServer(loaded, options, model_name=name, on_crash=crashed)
-    # A handler whose client left is cancelled, and that aborts the generation.
-    runner = web.AppRunner(
-        server.app,
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=_DRAIN_S,
-        handle_signals=False,
-    )
-    await runner.setup()
-    try:
-        listener = socket.create_server((options.host, options.port), backlog=1024)
-    except OSError as error:
-        print(f"forkgate engine: {options.host}:{options.port}: {error}", file=sys.stderr)  # noqa: T201
-        server.close()
-        await runner.cleanup()
-        return 2
-    await web.SockSite(runner, listener).start()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    host, port = listener.getsockname()[:2]
-    announced = {"url": f"http://{host}:{port}", "model": name, "digest": loaded.identity.digest}
-    print(json.dumps(announced), flush=True)  # noqa: T201
-    await stop.wait()
-    await runner.cleanup()
-    server.close()
-    if failed:
-        print(f"forkgate engine: the engine's thread died: {failed[0]!r}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+def _fail(message: str) -> int:
+    print(f"forkgate engine: {message}", file=sys.stderr)  # noqa: T201
+    return 2
 
 
 def _parser() -> argparse.ArgumentParser:

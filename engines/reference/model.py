@@ -113,8 +113,6 @@ def load(options: EngineServerOptions) -> LoadedModel:
         UnsupportedModel: the folder holds no such model, or one with another kind of attention.
     """
     folder = pathlib.Path(options.model_dir)
-    if not (folder / "config.json").is_file():
-        raise UnsupportedModel(f"--model {folder}: there is no config.json in it")
     torch.set_num_threads(options.threads)
     transformers.utils.logging.disable_progress_bar()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -154,8 +152,6 @@ def _refuse_other_attention(folder: pathlib.Path, config: Any) -> None:
 
 def _matmul(options: EngineServerOptions) -> Matmul:
     if options.dtype is DType.FLOAT32 or options.device != "cpu":
-        if options.matmul is Matmul.WIDEN:
-            raise UnsupportedModel("--matmul widen: only for bfloat16 or float16 on --device cpu")
         return Matmul.NATIVE
     if options.matmul is not Matmul.AUTO:
         return options.matmul

@@ -70,3 +70,5 @@ class EngineServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"--{name.replace('_', '-')}: {value} is outside {low}-{high}")
+        if self.matmul is Matmul.WIDEN and (self.dtype is DType.FLOAT32 or self.device != "cpu"):
+            raise ValueError("--matmul widen: only for --dtype bfloat16 or float16 on --device cpu")

@@ -120,9 +120,9 @@ def _readable(message: str) -> BadRequest:
     if unknown:
         name = unknown.group(1)
         return BadRequest(f"{name}: the reference engine does not honour this field; leave it out", name)
-    place = re.search(r"at `\$\.?([^`\[]*)", message)
-    param = place.group(1) if place else None
-    return BadRequest(f"{message.replace('`$.', '`').replace('`$`', 'the body')}", param or None)
+    words, _, place = message.partition(" - at `$")
+    param = place.rstrip("`").removeprefix(".")
+    return BadRequest(f"{param or 'the body'}: {words}", param.partition("[")[0] or None)
 
 
 def prompt_ids(request: CompletionRequest | ChatRequest | TokenizeRequest, model: LoadedModel) -> list[int]:
