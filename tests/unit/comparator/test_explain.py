@@ -63,6 +63,29 @@ def test_the_text_ends_with_the_four_lines(store):
     )
 
 
+def test_the_fork_is_named_by_its_class_with_its_numbers(store):
+    tie = [step(1, [(1, -0.5), (2, -0.5), (3, -4.0)])]
+    other = [step(2, [(2, -0.5), (1, -0.5), (3, -4.0)])]
+    made = compare(exchange(steps=tie), exchange(steps=other, arm=Arm.CANDIDATE))
+    text = as_text(explained(store, made))
+    assert "\n  tie flip: exact tie: both tokens within 0 nats of the top" in text
+
+
+def test_a_declared_dtype_widens_what_counts_as_a_tie(store):
+    near = [step(1, [(1, -0.5), (2, -0.625), (3, -4.0)])]
+    other = [step(2, [(2, -0.5), (1, -0.625), (3, -4.0)])]
+    bf16 = {"dtype": Fact(value="bfloat16")}
+    made = compare(
+        exchange(steps=near, capture_id="a"),
+        exchange(steps=other, capture_id="a", arm=Arm.CANDIDATE, facts=bf16),
+    )
+    assert explained(store, made).fork_class == "tie_flip"
+    undeclared = compare(
+        exchange(steps=near, capture_id="b"), exchange(steps=other, capture_id="b", arm=Arm.CANDIDATE)
+    )
+    assert explained(store, undeclared).fork_class == "precision_drift"
+
+
 def test_a_stream_that_ended_says_so(store):
     text = as_text(explained(store, pair((1, 2), (1, 2, 3))))
     assert "(one stream ended)" in text
