@@ -59,10 +59,19 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         for name, meta in _RANGES.items():
             value = getattr(self, name)
-            low_ok = (meta.ge is None or value >= meta.ge) and (meta.gt is None or value > meta.gt)
-            if not (low_ok and (meta.le is None or value <= meta.le)):
-                low = f"{meta.ge:g}" if meta.ge is not None else f"more than {meta.gt:g}"
-                raise ValueError(f"{name}: {value:g} is outside {low}-{meta.le:g}")
+            low = meta.ge if meta.ge is not None else meta.gt
+            assert low is not None
+            assert meta.le is not None
+            if not (low <= value <= meta.le) or value == meta.gt:
+                raise ValueError(
+                    f"{name}: {_plain(value)} is outside {_plain(low)}-{_plain(meta.le)}"
+                    + (f" ({_plain(low)} excluded)" if meta.gt is not None else "")
+                )
+
+
+def _plain(number: float) -> str:
+    """Without an exponent where it is a whole number."""
+    return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
 def _ranges() -> dict[str, msgspec.Meta]:

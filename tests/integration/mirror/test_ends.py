@@ -1,0 +1,234 @@
+"""How a rollout's shadow ends: rolled back, resumed, shut down, or with a store that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from comparator.pair import ForkSeen
+from comparator.records import Outcome
+from engines.base import EngineUnavailable, Finish, Prompt, Steps
+from tests.support.engines import FakeEngine, endless, fake_step, raising, stalled, trickling
+from tests.support.mirror import EDGE, capture, rig
+from tests.support.waiting import eventually
+
+
+def run(main: Any) -> None:
+    asyncio.run(main())
+
+
+def test_a_rolled_back_rollout_aborts_what_runs_and_drops_what_waits() -> None:
+    async def main() -> None:
+        baseline, candidate = FakeEngine(script=stalled), FakeEngine(script=stalled)
+        async with rig(baseline, candidate, in_flight=2) as made:
+            made.submit(5)
+            await eventually(lambda: candidate.active == 2, "two pairs")
+            await made.mirror.stop_rollout("old-to-new", "token_equality failed")
+            assert (baseline.active, candidate.active) == (0, 0)
+            await made.settled()
+            assert made.sink.reasons == ["rolled_back"] * 5
+            assert all("token_equality failed" in detail for _, detail in made.sink.drops.values())
+            assert (await made.drop())[0] == "rolled_back"
+
+    run(main)
+
+
+def test_the_pair_that_rolled_the_rollout_back_is_kept() -> None:
+    async def main() -> None:
+        async def forks_and_hangs(prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]:
+            yield Steps((fake_step(prompt, 0, variant=1),))
+            await asyncio.Event().wait()
+
+        baseline = FakeEngine(script=stalled)
+        async with rig(baseline, FakeEngine(script=forks_and_hangs)) as made:
+            stopping: list[asyncio.Task[None]] = []
+
+            def breach(event: ForkSeen) -> None:
+                made.sink.forks.append(event)
+                stop = made.mirror.stop_rollout(event.rollout, "forked")
+                stopping.append(asyncio.get_running_loop().create_task(stop))
+
+            made.sink.fork_seen = breach  # type: ignore[method-assign]
+            pair = await made.pair()
+            assert pair.valid
+            assert pair.fork is not None
+            assert pair.fork == made.sink.forks[0].fork
+            assert pair.left.outcome is pair.right.outcome is Outcome.ABORTED
+            assert pair.left.error == "rolled_back: forked"
+            await stopping[0]
+
+    run(main)
+
+
+def test_stopping_reaches_a_pair_that_is_still_being_encoded() -> None:
+    class Slow(FakeEngine):
+        async def encode(self, call: Any) -> Any:
+            self.calls.append(call)
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        slow = Slow()
+        async with rig(FakeEngine(), slow) as made:
+            made.submit()
+            await eventually(lambda: slow.calls, "the encoding")
+            await made.mirror.stop_rollout("old-to-new", "breach")
+            await made.settled()
+            assert made.sink.reasons == ["rolled_back"]
+
+    run(main)
+
+
+def test_a_lifted_rollout_mirrors_again() -> None:
+    async def main() -> None:
+        async with rig() as made:
+            await made.mirror.stop_rollout("old-to-new", "breach")
+            assert (await made.drop())[0] == "rolled_back"
+            made.mirror.resume_rollout("old-to-new")
+            assert (await made.pair()).valid
+
+    run(main)
+
+
+def test_captures_of_no_configured_rollout_and_of_no_known_api_are_dropped() -> None:
+    async def main() -> None:
+        async with rig() as made:
+            reason, detail = await made.drop(rollout="gone")
+            assert (reason, detail) == ("rolled_back", "no rollout 'gone' is configured here")
+            assert (await made.drop(target="/v1/embeddings"))[0] == "not_recognised"
+            assert (await made.drop(body=b"nonsense"))[0] == "not_recognised"
+            assert (await made.drop(headers=((b"content-encoding", b"br"),)))[0] == "unsupported"
+            with pytest.raises(KeyError):
+                await made.mirror.stop_rollout("gone", "why")
+
+    run(main)
+
+
+def test_a_large_body_is_decoded_too() -> None:
+    async def main() -> None:
+        async with rig() as made:
+            pair = await made.pair(fields={"prompt": "x" * 200_000})
+            assert len(pair.left.prompt_token_ids) == 200_000
+
+    run(main)
+
+
+def test_a_store_that_fails_is_counted_and_a_bug_in_the_sink_kills_nothing() -> None:
+    async def main() -> None:
+        async with rig(FakeEngine(), FakeEngine(fork_at=0)) as made:
+
+            def broken(event: ForkSeen) -> None:
+                raise RuntimeError("a bug in a gate")
+
+            made.sink.store_error = OSError(28, "No space left on device")
+            reason, detail = await made.drop()
+            assert reason == "evidence_failed"
+            assert "No space left" in detail
+            made.sink.store_error = None
+            made.sink.fork_seen = broken  # type: ignore[method-assign]
+            assert (await made.pair()).fork is not None
+
+    run(main)
+
+
+def test_closing_lets_running_pairs_end_within_their_time() -> None:
+    async def main() -> None:
+        slow = FakeEngine()
+        slow.gate = asyncio.Event()
+        async with rig(FakeEngine(), slow, in_flight=1) as made:
+            made.submit(3)
+            await eventually(lambda: slow.active == 1, "the first pair")
+            closing = asyncio.create_task(made.mirror.close(30.0))
+            await eventually(lambda: len(made.sink.drops) == 2, "what waits to be dropped")
+            slow.gate.set()
+            await closing
+            assert list(made.sink.pairs) == [1]
+            assert made.sink.reasons == ["shutdown"] * 2
+            made.submit()
+            await made.settled()
+            assert made.sink.reasons == ["shutdown"] * 3
+
+    run(main)
+
+
+def test_closing_aborts_what_does_not_end() -> None:
+    async def main() -> None:
+        async with rig(FakeEngine(), FakeEngine(script=trickling)) as made:
+            made.submit()
+            await eventually(lambda: made.candidate[0].engine.active == 1, "the pair")
+            await made.mirror.close(0.05)
+            assert made.sink.reasons == ["shutdown"]
+
+    run(main)
+
+
+def test_closing_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.mirror.mirror.STORE_S", 0.1)
+
+    async def main() -> None:
+        async with rig() as made:
+            made.sink.store_gate = asyncio.Event()
+            made.submit(3)
+            await eventually(lambda: made.mirror.status()[0].storing == 3, "three pairs to wait")
+            await made.mirror.close(0.0)
+            await made.settled()
+            assert made.sink.reasons == ["evidence_failed"] * 3
+
+    run(main)
+
+
+def test_nothing_is_lost_when_everything_fails_at_random() -> None:
+    """Engines of every kind, stops and lifts in between: each capture still ends once."""
+
+    async def main(seed: int) -> None:
+        draw = random.Random(seed)
+        broken = EngineUnavailable("http://fake", "reset")
+
+        async def moody(prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]:
+            scripts = [endless, stalled, trickling, raising(broken, 2), FakeEngine(fork_at=2)._answer]
+            async for item in draw.choice(scripts)(prompt):
+                yield item
+
+        baseline = FakeEngine(script=moody)
+        async with rig(
+            baseline, FakeEngine(script=moody), in_flight=4, arm_timeout_s=0.05, queue_items=8
+        ) as made:
+            for _ in range(30):
+                made.submit(draw.randrange(6), tenant=draw.choice(["a", "b"]))
+                await asyncio.sleep(draw.random() * 0.01)
+                action = draw.randrange(8)
+                if action == 0:
+                    await made.mirror.stop_rollout("old-to-new", "drawn")
+                elif action == 1:
+                    made.mirror.resume_rollout("old-to-new")
+                elif action == 2:
+                    made.sink.store_error = OSError("full")
+                elif action == 3:
+                    made.sink.store_error = None
+                assert made.ledger.balance().balanced
+
+    for seed in range(4):
+        asyncio.run(main(seed))
+
+
+def test_an_end_told_twice_shows_as_a_fault() -> None:
+    """The ledger's own alarm, which all tests here rely on, does ring."""
+
+    async def main() -> None:
+        async with rig() as made:
+            await made.pair()
+            ledger = made.ledger
+            assert ledger.balance().balanced
+            ledger.compared(EDGE.incarnation, 1)
+            assert ledger.balance().faults == 1
+            assert not ledger.balance().balanced
+            ledger._lives[EDGE.incarnation].faults = 0
+            made.mirror.submit(EDGE, capture(99, rollout="gone"))  # never received
+            assert ledger.balance().faults == 1
+            ledger._lives[EDGE.incarnation].faults = 0
+            await eventually(lambda: made.sink.drops.pop(99, None), "the drop")
+
+    run(main)
