@@ -151,7 +151,7 @@ async def _until_ready(paths: StatePaths, serve: Child) -> None:
 
 async def _watch(door: AsyncDoor, paths: StatePaths, bar: Progress, urls: dict[str, str]) -> Seen:
     """Send traffic until the rollback, then a little more; gather what is needed to judge."""
-    url = (await door.get("/v1/status"))["listen"][0]
+    url = "http://" + (await door.get("/v1/status"))["listen"][0]
     fingerprints = {pool: await _fingerprint(engine) for pool, engine in urls.items()}
     task = bar.add_task("live traffic of two tenants", total=None)
 

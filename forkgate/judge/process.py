@@ -119,6 +119,9 @@ class JudgeProcess:
         admin = AdminServer(self.paths.admin_socket, views)
         await self._listen(admin, page, server, views)
         fleet.start()
+        for state in desk.states():
+            if not state.mirrors:  # what edges copied before they heard of it is dropped, not run
+                await mirror.stop_rollout(state.plan.name, "rolled back before this judge started")
         for asked in checkpoints.caught_up:
             judge.obey(asked, time.monotonic())
         self._say_ready(publisher.table.epoch, keeper.durable)

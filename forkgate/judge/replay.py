@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import time
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +19,14 @@ from comparator.compare import compare
 from comparator.evidence import EvidenceReader, Shown
 from comparator.evidence.export import json_safe
 from comparator.pair import Fork, ForkSide, Pair
-from comparator.records import Exchange, ExchangeId, Outcome, Step, Timing
-from engines.base import Engine, EngineError, EngineInvalid, EngineRefused, EngineTimeout, Finish, Prompt
+from comparator.records import Exchange, ExchangeId, Outcome
 from forkgate.admin.port import Refused
 from forkgate.config.model import Config
-from forkgate.identifiers import uuid7
 from forkgate.judge.fleet import Endpoint, Fleet
+from proxy.mirror import ArmLimits, Sources, plan_again, run_arm
 
 ARM_TIMEOUT_S = 300.0
+ARM_BYTES = 67_108_864
 MAX_AT_ONCE = 2
 """Replays that run together; a person asks for one, a script must not swamp the pools."""
 
@@ -91,14 +88,9 @@ class Replayer:
         return next((one for one in endpoints if one.url == exchange.endpoint), endpoints[0])
 
     async def _run(self, endpoint: Endpoint, original: Exchange) -> Exchange:
-        prompt = Prompt(
-            exchange_id=uuid7(),
-            model=self._model(endpoint, original),
-            token_ids=original.prompt_token_ids,
-            sampling=original.sampling,
-            cache_salt=uuid.uuid4().hex,
-        )
-        return await run_arm(endpoint.engine, prompt, original, time.time)
+        plan = plan_again(original, self._model(endpoint, original))
+        limits = ArmLimits(timeout_s=ARM_TIMEOUT_S, bytes=ARM_BYTES)
+        return await run_arm(endpoint, plan, limits, Sources())
 
     def _model(self, endpoint: Endpoint, original: Exchange) -> str:
         configured = self._config.pool(original.pool).engine.model
@@ -114,50 +106,6 @@ class Replayer:
             f"pool {original.pool!r}: which model to ask for is unknown, set engine.model",
             code="engine_failed",
         )
-
-
-async def run_arm(engine: Engine, prompt: Prompt, original: Exchange, clock: Callable[[], float]) -> Exchange:
-    """One generation, collected. A failure is an outcome, not an exception."""
-    started_unix_s, started = clock(), time.monotonic()
-    steps: list[Step] = []
-    finish: Finish | None = None
-    outcome, problem = Outcome.COMPLETED, None
-    stream = engine.generate(prompt)
-    try:
-        async with asyncio.timeout(ARM_TIMEOUT_S):
-            async for event in stream:
-                if isinstance(event, Finish):
-                    finish = event
-                else:
-                    steps += event.steps
-        if finish is None:
-            outcome, problem = Outcome.INVALID, "the stream ended without a finish"
-    except EngineRefused as error:
-        outcome, problem = Outcome.REFUSED, str(error)
-    except EngineInvalid as error:
-        outcome, problem = Outcome.INVALID, str(error)
-    except (EngineTimeout, TimeoutError) as error:
-        outcome, problem = Outcome.TIMED_OUT, str(error) or f"no end within {ARM_TIMEOUT_S:g} s"
-    except EngineError as error:
-        outcome, problem = Outcome.FAILED, str(error)
-    finally:
-        await stream.aclose()
-    return msgspec.structs.replace(
-        original,
-        exchange_id=ExchangeId(prompt.exchange_id),
-        steps=tuple(steps),
-        finish_reason=finish.finish_reason if finish else None,
-        stop_reason=finish.stop_reason if finish else None,
-        outcome=outcome,
-        error=problem,
-        timing=Timing(
-            started_unix_s=started_unix_s,
-            ttft_s=steps[0].received_s if steps else None,
-            last_token_s=steps[-1].received_s if steps else None,
-            total_s=time.monotonic() - started,
-            tokens=len(steps),
-        ),
-    )
 
 
 def judge(before: Fork | None, now: Fork | None) -> Verdict:

@@ -143,7 +143,8 @@ class EvidenceWriter:
     # -- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._opened()
+        with contextlib.suppress(EvidenceError):  # said in the log; tried again with the first job
+            self._opened()
         while True:
             with self._wake:
                 while not (self._jobs or self._notes or self._closing):

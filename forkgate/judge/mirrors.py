@@ -1,0 +1,39 @@
+"""The mirror, set up from the configuration: which pools are compared, with which engines and budgets."""
+
+from __future__ import annotations
+
+from comparator.records import Digest
+from forkgate.config.model import Config
+from forkgate.judge.fleet import Fleet
+from proxy.ledger import JudgeLedger
+from proxy.mirror import Mirror, MirrorSink, ShadowPool, ShadowRollout
+
+
+def open_mirror(config: Config, fleet: Fleet, sink: MirrorSink, ledger: JudgeLedger) -> Mirror:
+    """A mirror with a lane for every configured rollout."""
+    return Mirror(
+        [
+            ShadowRollout(
+                name=rollout.name,
+                baseline=shadow_pool(config, fleet, rollout.baseline),
+                candidate=shadow_pool(config, fleet, rollout.candidate),
+                settings=rollout.shadow,
+                global_seed=rollout.global_seed,
+            )
+            for rollout in config.rollouts
+        ],
+        sink,
+        ledger,
+    )
+
+
+def shadow_pool(config: Config, fleet: Fleet, name: str) -> ShadowPool:
+    """One side of a comparison."""
+    section = config.pool(name)
+    digest = section.environment_digest
+    return ShadowPool(
+        name=name,
+        endpoints=tuple(fleet.endpoints(name)),
+        dedicated=bool(section.shadow_endpoints),
+        declared_digest=Digest(digest) if digest is not None else None,
+    )

@@ -1,0 +1,357 @@
+"""A breach goes token → latch → epoch → every edge, whatever the disk does, and stands across lives."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from comparator.compare import compare
+from comparator.evidence import EvidenceError, EvidenceReader
+from comparator.pair import Pair
+from comparator.records import Arm
+from forkgate.state.latch import LatchFile, read_latch
+from policies.rollout import Stage
+from proxy.ledger import DropReason, EdgeCounts
+from proxy.link.values import EdgeIdentity
+from tests.support.exchanges import exchange, live
+from tests.support.judging import Bench, fork_seen
+from tests.support.waiting import eventually
+
+EDGE = EdgeIdentity(sidecar="host", worker=0, incarnation="edge-1")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await work
+
+    uvloop.run(bounded())
+
+
+def equal_pair(capture_id: str) -> Pair:
+    return compare(
+        exchange((1, 2, 3), arm=Arm.BASELINE, capture_id=capture_id),
+        exchange((1, 2, 3), arm=Arm.CANDIDATE, capture_id=capture_id),
+    )
+
+
+def forked_pair(capture_id: str) -> Pair:
+    return compare(
+        exchange((1, 2, 3), arm=Arm.BASELINE, capture_id=capture_id),
+        exchange((1, 2, 9), arm=Arm.CANDIDATE, capture_id=capture_id),
+    )
+
+
+def test_fork_takes_the_tenant_home_and_every_edge_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            assert bench.publisher.table.routes == {"acme": "new"}
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            (done,) = bench.judge.flips
+            assert bench.server.tables[-1].routes == {}
+            assert bench.server.tables[-1].mirrors == ()
+            assert bench.server.tables[-1].epoch == done.epoch == 2
+            assert (done.durable, done.edges, done.missing) == (True, 2, ())
+            assert bench.mirror.stopped[0][0] == "old-to-new"
+            assert "forked" in bench.mirror.stopped[0][1]
+
+    run(main())
+
+
+def test_latch_is_on_disk_before_any_edge_hears_of_the_flip(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            seen: list[bool] = []
+            publish = bench.server.publish
+            bench.server.publish = lambda table: (  # type: ignore[method-assign]
+                seen.append("old-to-new" in read_latch(bench.paths.latch).latched),
+                publish(table),
+            )[1]
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            assert seen == [True]
+
+    run(main())
+
+
+def test_full_disk_does_not_stop_the_flip_and_it_is_marked_not_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            real = os.pwrite
+
+            def full(_fd: int, _data: bytes, _at: int) -> int:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            monkeypatch.setattr(os, "pwrite", full)
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            monkeypatch.setattr(os, "pwrite", real)
+            assert bench.server.tables[-1].routes == {}
+            assert not bench.judge.flips[0].durable
+            latch = bench.desk.state("old-to-new").latch
+            assert latch is not None
+            assert not latch.durable
+            assert "No space left" in (bench.keeper.trouble or "")
+
+    run(main())
+
+
+def test_stalled_disk_delays_the_flip_by_its_bound_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        released = threading.Event()
+        real = LatchFile.write
+
+        def stalled(self: LatchFile, latch: Any) -> None:
+            released.wait()
+            real(self, latch)
+
+        monkeypatch.setattr(LatchFile, "write", stalled)
+        async with Bench(tmp_path, latch_s=0.05) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            assert bench.server.tables[-1].routes == {}
+            assert not bench.judge.flips[0].durable
+            released.set()
+            await eventually(lambda: bench.keeper.durable)
+            assert "old-to-new" in read_latch(bench.paths.latch).latched
+
+    run(main())
+
+
+def test_read_only_latch_file_does_not_stop_the_flip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        def read_only(self: LatchFile) -> Any:
+            raise OSError(errno.EROFS, "Read-only file system")
+
+        monkeypatch.setattr(LatchFile, "open", read_only)
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            assert bench.server.tables[-1].routes == {}
+            assert not bench.judge.flips[0].durable
+
+    run(main())
+
+
+def test_edge_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path, acknowledge_s=0.05) as bench:
+            bench.server.obedient = False
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.server.flips)
+            bench.server.flips[0].acknowledge("edge-1", 1.0)
+            await eventually(lambda: bench.judge.flips)
+            assert bench.judge.flips[0].missing == ("edge-2",)
+
+    run(main())
+
+
+def test_rollback_stands_in_the_next_life_under_a_higher_epoch(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+
+    async def second() -> None:
+        async with Bench(tmp_path) as bench:
+            state = bench.desk.state("old-to-new")
+            assert state.stage is Stage.ROLLED_BACK
+            assert bench.publisher.table.routes == {}
+            assert bench.publisher.table.epoch > 2
+
+    run(first())
+    run(second())
+
+
+def test_damaged_latch_counts_every_rollout_as_rolled_back(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+
+    async def second() -> None:
+        async with Bench(tmp_path) as bench:
+            assert bench.desk.state("old-to-new").stage is Stage.ROLLED_BACK
+            assert bench.publisher.table.routes == {}
+            assert not bench.keeper.durable
+
+    run(first())
+    (tmp_path / "rollback.latch").write_bytes(b"\x07" * 131_072)
+    run(second())
+
+
+def test_lift_opens_the_latch_on_disk_and_starts_the_rollout_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            assert await bench.judge.lift("old-to-new", "me", "driver fixed")
+            assert bench.desk.state("old-to-new").stage is Stage.CANARY
+            assert bench.server.tables[-1].routes == {"acme": "new"}
+            assert bench.mirror.resumed == ["old-to-new"]
+            latch = read_latch(bench.paths.latch)
+            assert latch.latched == {}
+            assert latch.lifted[0].reason == "driver fixed"
+            bench.judge.fork_seen(fork_seen("01900000-0000-7000-8000-000000000002"))
+            await eventually(lambda: len(bench.judge.flips) == 2)
+            assert bench.server.tables[-1].routes == {}
+
+    run(main())
+
+
+def test_lift_that_the_disk_refuses_leaves_the_rollback_standing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+
+            def full(_fd: int, _data: bytes, _at: int) -> int:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "pwrite", full)
+                assert not await bench.judge.lift("old-to-new", "me", "why not")
+            assert bench.desk.state("old-to-new").stage is Stage.ROLLED_BACK
+            assert "old-to-new" in bench.keeper.latch.latched
+            assert bench.server.tables[-1].routes == {}
+
+    run(main())
+
+
+def test_edge_ahead_of_us_gets_a_table_above_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.epoch_ahead(EDGE, 41)
+            await eventually(lambda: bench.server.tables)
+            assert bench.server.tables[-1].epoch == 42
+
+    run(main())
+
+
+def test_broken_evidence_store_fails_its_pair_and_never_the_rollback(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "evidence.db").write_bytes(b"this is no database at all, not even nearly" * 100)
+        async with Bench(tmp_path) as bench:
+            with pytest.raises(EvidenceError):
+                await bench.judge.pair_finished(forked_pair("c-1"), "edge-1", 1)
+            await eventually(lambda: bench.judge.flips)
+            assert bench.server.tables[-1].routes == {}
+            assert bench.writer.trouble is not None
+
+    run(main())
+
+
+def test_canarys_errors_breach_the_live_gate(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.live([live(sequence=number, status=200, canary=True) for number in range(1, 60)])
+            assert bench.desk.state("old-to-new").stage is Stage.CANARY
+            bench.judge.live([live(sequence=60 + number, status=500, canary=True) for number in range(60)])
+            await eventually(lambda: bench.judge.flips)
+            assert bench.server.tables[-1].routes == {}
+
+    run(main())
+
+
+def test_pair_is_committed_before_it_counts_as_compared(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await asyncio.gather(
+                *(
+                    bench.judge.pair_finished(equal_pair(f"c-{number}"), "edge-1", number)
+                    for number in range(1, 41)
+                )
+            )
+            with EvidenceReader(bench.paths.evidence) as reader:
+                assert reader.ledger_counts("edge-1").compared == 40
+            assert bench.desk.tallies["old-to-new"].pairs == 40
+
+    run(main())
+
+
+def test_drops_and_verdicts_reach_the_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await bench.judge.dropped("edge-1", 1, "old-to-new", DropReason.UNSUPPORTED, "tools")
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+        with EvidenceReader(tmp_path / "evidence.db") as reader:
+            assert reader.ledger_counts("edge-1").dropped == {"unsupported": 1}
+            verdicts = reader.verdicts(rollout="old-to-new")
+            assert [(row.gate, row.answer, row.acted) for row in verdicts] == [
+                ("token_equality", "fail", "rollback")
+            ]
+            assert verdicts[0].state
+
+    run(main())
+
+
+def test_next_judge_knows_what_ended_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await bench.judge.pair_finished(equal_pair("c-1"), "edge-1", 1)
+            await bench.judge.dropped("edge-1", 2, "old-to-new", DropReason.TOO_OLD, "")
+        async with Bench(tmp_path) as bench:
+            past = await bench.writer.past("edge-1", [1, 2, 3])
+            assert (past.compared, past.dropped, past.ended) == (1, {"too_old": 1}, frozenset({1, 2}))
+
+    run(main())
+
+
+def test_killed_judges_evidence_is_folded_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            for number in (1, 2):
+                await bench.judge.pair_finished(equal_pair(f"c-{number}"), "edge-1", number)
+            await bench.checkpoints.save()
+            for number in (3, 4, 5):
+                await bench.judge.pair_finished(equal_pair(f"c-{number}"), "edge-1", number)
+            # no save: this is where kill -9 strikes
+            evidence = bench.desk.state("old-to-new").evidence
+        async with Bench(tmp_path) as bench:
+            assert bench.desk.state("old-to-new").evidence == evidence == 5
+            assert bench.desk.tallies["old-to-new"].pairs == 5
+            assert bench.checkpoints.caught_up[0].effects == ()
+
+    run(main())
+
+
+def test_gates_start_anew_when_the_plan_changed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await bench.judge.pair_finished(equal_pair("c-1"), "edge-1", 1)
+            await bench.checkpoints.save()
+        bench = Bench(tmp_path)
+        text = (tmp_path / "rollouts.json").read_text()
+        (tmp_path / "rollouts.json").write_text(text.replace('"percent":10.0', '"percent":11.0'))
+        async with bench:
+            assert bench.desk.state("old-to-new").evidence == 0
+
+    run(main())
+
+
+def test_death_of_an_edge_is_no_evidence(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            counts = EdgeCounts(
+                sidecar="host", worker=0, incarnation="edge-1", captured=3, delivered=1, dropped={}
+            )
+            bench.judge.edge_gone(EDGE, counts)
+            assert bench.desk.state("old-to-new").evidence == 0
+
+    run(main())
