@@ -25,21 +25,25 @@ def ordered(ids: Sequence[int], logprobs: Sequence[float]) -> tuple[tuple[int, .
     Raises:
         UnsoundLogprobs: an ID twice, a value above 0, or the entries after the first out of rank order.
     """
+    if len(set(ids)) != len(ids):
+        raise UnsoundLogprobs(f"a token ID stands twice in {list(ids)}")
+    return ordered_unique(tuple(ids), list(logprobs))
+
+
+def ordered_unique(ids: tuple[int, ...], logprobs: list[float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """:func:`ordered`, for IDs that are known to be unique (the keys of a mapping)."""
     descending = sorted(logprobs, reverse=True)
     if not descending:
         return (), ()
     if descending[0] > ABOVE_ZERO_NATS:
         raise UnsoundLogprobs(f"a logprob of {descending[0]} is above 0")
-    if descending != logprobs:
+    if descending == logprobs:
+        if len(set(descending)) == len(descending):
+            return ids, tuple(descending)
+    else:
         rest = logprobs[1:]
         if sorted(rest, reverse=True) != rest:
             raise UnsoundLogprobs("top logprobs are not in rank order")
-    elif len(set(descending)) == len(descending):
-        if len(set(ids)) != len(ids):
-            raise UnsoundLogprobs(f"a token ID stands twice in {list(ids)}")
-        return tuple(ids), tuple(logprobs)
-    if len(set(ids)) != len(ids):
-        raise UnsoundLogprobs(f"a token ID stands twice in {list(ids)}")
     pairs = sorted(zip(logprobs, ids, strict=True), key=_rank)
     return tuple([one for _, one in pairs]), tuple([value for value, _ in pairs])
 

@@ -51,10 +51,9 @@ class Reply:
     nobody else.
     """
 
-    __slots__ = ("_body", "_deadline_s", "_endpoint", "_first", "_method", "_path", "_response", "_sent")
-
     _response: aiohttp.ClientResponse
     _sent: _Sent
+    _timer: asyncio.TimerHandle
 
     def __init__(self, endpoint: Endpoint, method: str, path: str, body: bytes | None) -> None:
         self._endpoint = endpoint
@@ -62,22 +61,28 @@ class Reply:
         self._path = path
         self._body = body
         self._first = True
-        self._deadline_s = time.perf_counter() + endpoint.options.first_chunk_timeout_s
+        self._started_s = time.perf_counter()
+        self._waiting_s: float | None = None
+        self._timed_out: float | None = None
 
     async def __aenter__(self) -> Self:
         """Send the request and wait for the head of a 200 answer. Raises :class:`EngineError` kinds."""
         endpoint = self._endpoint
         self._response, self._sent = await endpoint._open(
-            self._method, self._path, self._body, self._deadline_s
+            self._method, self._path, self._body, self._started_s + endpoint.options.first_chunk_timeout_s
         )
         if self._response.status != 200:
             try:
                 await endpoint._refuse(self._path, self._response)
             finally:
                 self._response.close()
+        self._timer = asyncio.get_running_loop().call_later(
+            min(endpoint.options.chunk_timeout_s, endpoint.options.first_chunk_timeout_s), self._watch
+        )
         return self
 
     async def __aexit__(self, *_failure: object) -> None:
+        self._timer.cancel()
         # A connection goes back to the pool only when its answer was read to the end.
         if self._response.content.at_eof():
             self._response.release()
@@ -95,20 +100,34 @@ class Reply:
             EngineTimeout: nothing within the first or the next chunk's time.
             EngineUnavailable: the connection broke.
         """
-        limit_s = self._endpoint.options.chunk_timeout_s
-        if self._first:
-            self._first = False
-            limit_s = max(self._deadline_s - time.perf_counter(), 0.001)
+        # One lazy timer an answer: a timeout context for each read costs more than the read.
+        self._waiting_s = time.perf_counter()
         try:
-            async with asyncio.timeout(limit_s):
-                data = await self._response.content.readany()
-        except TimeoutError as error:
-            raise EngineTimeout(
-                self._endpoint.where, f"no further byte of the answer in {limit_s:.3g} s"
-            ) from error
+            data = await self._response.content.readany()
         except (aiohttp.ClientError, ConnectionError) as error:
+            if self._timed_out is not None:
+                raise EngineTimeout(
+                    self._endpoint.where, f"no further byte of the answer in {self._timed_out:.3g} s"
+                ) from error
             raise EngineUnavailable(self._endpoint.where, f"the answer broke off: {_words(error)}") from error
+        finally:
+            self._waiting_s = None
+            self._first = False
         return data, time.perf_counter() - self._sent.last_byte_s
+
+    def _watch(self) -> None:
+        """Close the connection when a read has waited too long; look again when it could have."""
+        limit_s, since_s = self._endpoint.options.chunk_timeout_s, self._waiting_s
+        left_s = limit_s
+        if since_s is not None:
+            if self._first:
+                limit_s, since_s = self._endpoint.options.first_chunk_timeout_s, self._started_s
+            left_s = since_s + limit_s - time.perf_counter()
+            if left_s <= 0:
+                self._timed_out = limit_s
+                self._response.close()  # the read under way raises
+                return
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._watch)
 
     async def drain(self, limit_s: float) -> None:
         """Read on to the end, so that the connection can serve again; give up after ``limit_s``."""

@@ -5,8 +5,7 @@ gives their steps; at the end it gives the :class:`~engines.base.Finish`, or say
 completions, chat completions, and vLLM's token generation.
 
 Token names ``token_id:N`` are read by deleting the prefix from the raw JSON, so that msgspec parses the
-top-k object straight into integers: 13 µs a step with top-20, where decoding names and slicing them one by
-one takes 19.
+top-k object straight into integers: decoding names and slicing them one by one takes half as much again.
 """
 
 from __future__ import annotations
@@ -20,9 +19,15 @@ import msgspec
 from comparator.records import Fact, Step
 from engines.base import EngineInvalid, EngineUnavailable, Finish
 from engines.sse import DONE
-from engines.topk import UnsoundLogprobs, ordered, own
+from engines.topk import UnsoundLogprobs, ordered, ordered_unique, own
 
 _NAME = b'"token_id:'
+_PREFIX_BYTES = len(_NAME) - 1
+
+
+class _CompletionLogprobs(msgspec.Struct):
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[int, float]] | None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -49,6 +54,26 @@ class _Chunk(msgspec.Struct):
     forkgate_facts: dict[str, Any] | None = None
 
 
+class _BareChoice(msgspec.Struct):
+    index: int = 0
+    text: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    logprobs: _CompletionLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class _BareChunk(msgspec.Struct):
+    """A completions chunk whose token names have lost their prefix."""
+
+    choices: list[_BareChoice] = []
+    error: Any = None
+    prompt_token_ids: Any = None
+    usage: Any = None
+    forkgate_facts: Any = None
+    system_fingerprint: Any = None
+
+
 class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
 
@@ -59,11 +84,6 @@ class _ChatChoice(_Choice):
 
 class _ChatChunk(_Chunk):
     choices: list[_ChatChoice] = []  # type: ignore[assignment]
-
-
-class _CompletionLogprobs(msgspec.Struct):
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[int, float]] | None = None
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -97,6 +117,7 @@ class _ChatLogprobs(msgspec.Struct):
 
 
 _completion_chunk = msgspec.json.Decoder(_Chunk).decode
+_bare_chunk = msgspec.json.Decoder(_BareChunk).decode
 _chat_chunk = msgspec.json.Decoder(_ChatChunk).decode
 _completion_logprobs = msgspec.json.Decoder(_CompletionLogprobs).decode
 _generate_logprobs = msgspec.json.Decoder(_GenerateLogprobs).decode
@@ -264,6 +285,51 @@ class StreamDecoder(abc.ABC):
 class CompletionDecoder(StreamDecoder):
     """``/v1/completions`` with ``return_token_ids`` and ``return_tokens_as_token_ids``."""
 
+    def feed(self, payloads: list[bytes], received_s: float) -> list[Step]:
+        # An event in the middle of an answer holds one token and nothing else. That case is written out flat
+        # here, at half the cost; whatever looks different in any way takes the general road.
+        if not self._depth or self._finish_reason is not None:
+            return super().feed(payloads, received_s)
+        steps: list[Step] = []
+        for place, payload in enumerate(payloads):
+            step = self._plain_step(payload, received_s)
+            if step is None:
+                steps += super().feed([payload], received_s)
+                if self._finish_reason is not None:
+                    steps += super().feed(payloads[place + 1 :], received_s)
+                    break
+            else:
+                self._tokens += 1
+                steps.append(step)
+        return steps
+
+    def _plain_step(self, payload: bytes, received_s: float) -> Step | None:
+        """The step of an event that holds one sound token and nothing else; None for any other event."""
+        bare = payload.replace(_NAME, b'"')
+        try:
+            chunk = _bare_chunk(bare)
+            (choice,) = chunk.choices
+            (token_id,) = choice.token_ids  # type: ignore[misc]
+            (logprob,) = choice.logprobs.token_logprobs  # type: ignore[union-attr]
+            (top,) = choice.logprobs.top_logprobs  # type: ignore[union-attr,misc]
+            if (
+                choice.finish_reason is not None
+                or choice.prompt_token_ids is not None
+                or choice.index
+                or chunk.error is not None
+                or chunk.prompt_token_ids is not None
+                or chunk.usage is not None
+                or chunk.forkgate_facts is not None
+                or (chunk.system_fingerprint is not None and "system_fingerprint" not in self.facts)
+                or len(top) < self._depth
+                or len(payload) - len(bare) != (1 + len(top)) * _PREFIX_BYTES
+            ):
+                return None
+            top_ids, top_values = ordered_unique(tuple(top), [*top.values()])
+            return Step(token_id, own(logprob), top_ids, top_values, received_s, choice.text)
+        except (msgspec.DecodeError, UnsoundLogprobs, TypeError, ValueError, AttributeError):
+            return None
+
     def _decode(self, payload: bytes) -> _Chunk:
         return _completion_chunk(payload)
 
@@ -275,7 +341,7 @@ class CompletionDecoder(StreamDecoder):
             raise UnsoundLogprobs(f"{len(token_ids)} tokens came with logprobs for {len(values)}")
         # One name in `tokens` for each token, and one for each entry of each top-k.
         names = len(values) + sum(map(len, tops))
-        if len(given) - len(bare) != names * (len(_NAME) - 1):
+        if len(given) - len(bare) != names * _PREFIX_BYTES:
             raise UnsoundLogprobs("tokens are named by text, the engine ignores return_tokens_as_token_ids")
         return [(value, [*top], [*top.values()]) for value, top in zip(values, tops, strict=True)]
 

@@ -83,9 +83,22 @@ def test_facts_that_the_reference_engine_tells_are_kept() -> None:
     assert decoder.finish().facts == {"batch_size": Fact(value=[1, 2]), "padding": Fact(value="none")}
 
 
-def test_text_that_looks_like_a_token_name_is_left_alone() -> None:
-    event = completion_event([(7, TOP)], text='"token_id:5":1')
-    assert completions().feed([payload(event)], 0.1)[0].text == '"token_id:5":1'
+@pytest.mark.parametrize("text", ['"token_id:5":1', "token_id:5", 'a\\"token_id:7"'])
+def test_text_that_looks_like_a_token_name_is_left_alone(text: str) -> None:
+    event = completion_event([(7, TOP)], text=text)
+    assert completions().feed([payload(event)], 0.1) == [Step(7, -0.5, (7, 3), (-0.5, -1.0), 0.1, text)]
+
+
+def test_the_flat_road_and_the_general_one_give_the_same_steps() -> None:
+    """Each event alone, which may take the flat road, against all in one chunk, which never does."""
+    tops = [TOP, OUTSIDE, ((3, -1.0), (7, -1.0)), ((5, -0.0), (6, -30.0))]
+    drawn = [(top[0][0], top) for top in tops]
+    flat = completions().feed([payload(completion_event([one])) for one in drawn], 0.1)
+    general = completions().feed([payload(completion_event(drawn))], 0.1)
+    assert [(s.token_id, s.logprob, s.top_ids, s.top_logprobs) for s in flat] == [
+        (s.token_id, s.logprob, s.top_ids, s.top_logprobs) for s in general
+    ]
+    assert flat[2].top_ids == (3, 7)
 
 
 def _with(change: dict[str, Any], where: str = "logprobs") -> bytes:
