@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LINGER_S: Final = 2.0
+_CR: Final = 13
+_LF: Final = 10
 _NEVER: Final = float("inf")
 
 
@@ -149,7 +151,7 @@ class ClientConnection:
         partial = self._partial
         if partial is None:
             end = data.find(b"\r\n\r\n")
-            if end > 0:
+            if end > 0 and data[0] != _CR:
                 self.started = monotonic()
                 self.ask = states.ASK[self.ask][states.BYTES]
                 self._begin(data[: end + 4], data[end + 4 :])
@@ -159,12 +161,12 @@ class ClientConnection:
                 self.ask = states.ASK[states.IDLE][states.BYTES]
                 self.deadline = now + self._edge.timeouts.header_s
             partial = self._partial = bytearray()
-        searched = max(len(partial) - 3, 0)
+        old = len(partial)
         partial += data
-        # RFC 9112 section 2.2: one empty line before a request line is forgiven.
-        if partial[:2] == b"\r\n":
+        while partial.startswith(b"\r\n"):  # RFC 9112 section 2.2: empty lines before a request are forgiven
             del partial[:2]
-            searched = 0
+            old = 0
+        searched = max(old - 3, 0)
         end = partial.find(b"\r\n\r\n", searched)
         limit = self._edge.limits.head_bytes
         if end >= 0:
@@ -172,8 +174,9 @@ class ClientConnection:
             whole = bytes(partial)
             self._begin(whole[: end + 4], whole[end + 4 :])
             return
-        # Only the new part is looked at, with one byte of the old in front: a CR may stand there.
-        refusal = early(bytes(partial[searched and searched + 2 :]))
+        # Only what is new is looked at, with the byte in front of it, which may be the CR of a CRLF. An LF there
+        # was looked at with its own CR.
+        refusal = early(bytes(partial[old - 1 if old and partial[old - 1] != _LF else old :]))
         if refusal is not None:
             raise refusal
         if len(partial) > limit:

@@ -55,7 +55,7 @@ def llhttp_reads(line: bytes) -> Fields:
         httptools.HttpRequestParser(collector).feed_data(b"GET / HTTP/1.1\r\n%b\r\n\r\n" % line)
     except httptools.HttpParserError:
         return []
-    return collector.fields
+    return [(name, value.rstrip(b" \t")) for name, value in collector.fields]
 
 
 class FieldLines(dict[bytes, int]):
