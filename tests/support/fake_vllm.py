@@ -173,6 +173,8 @@ class FakeVllm:
             if self.lies_about("fixed seed") or params.get("temperature") == 0:
                 seed = 0
             drawn = _hash(seed, place, prompt)
+            if self.lies_about("forks at token 2") and place >= 2:
+                drawn += 1
             top = [(drawn, -0.5 - place % 3)] + [(1000 + one, -3.5 - one) for one in range(max(depth - 1, 0))]
             finish = "length" if place == limit - 1 and not self.lies_about("never finishes") else None
             event = self._shaped(path, [(drawn, top)], finish, prompt if place == 0 else None)

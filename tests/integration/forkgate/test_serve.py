@@ -1,0 +1,324 @@
+"""``forkgate serve`` with real processes: requests, forks, kills, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.support.fake_vllm import FakeVllm
+from tests.support.sidecar import Sidecar, alive, eventually_async, sidecar
+from tests.support.waiting import eventually
+
+Test = Callable[[Sidecar, FakeVllm, FakeVllm], Coroutine[Any, Any, None]]
+
+
+def served(tmp_path: Path, test: Test, **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(110), sidecar(tmp_path, **options) as (one, old, new):
+            await test(one, old, new)
+
+    asyncio.run(main())
+
+
+def live(engine: FakeVllm, prompt: str) -> int:
+    """Requests that reached this engine as the client sent them."""
+    return sum(
+        1 for path, body in engine.requests if path == "/v1/completions" and body.get("prompt") == prompt
+    )
+
+
+async def compared(one: Sidecar, count: int) -> dict[str, Any]:
+    """Wait until this many captures have ended, and return the ledger."""
+    ledger: dict[str, Any] = {}
+
+    async def ended() -> bool:
+        nonlocal ledger
+        ledger = await one.admin("/v1/ledger")
+        return bool(ledger["captured"] >= count and ledger["in_flight"] == 0)
+
+    await eventually_async(ended, f"{count} captures ended")
+    return ledger
+
+
+async def rolled_back(one: Sidecar) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    async def home() -> bool:
+        nonlocal found
+        found = await one.admin("/v1/rollouts/old-to-new")
+        return bool(found["state"] == "rolled_back")
+
+    await eventually_async(home, "the rollback")
+    return found
+
+
+async def published(one: Sidecar) -> None:
+    """Every edge routes by the judge's present table."""
+
+    async def obeyed() -> bool:
+        status = await one.status()
+        return all(edge["epoch"] == status["epoch"] for edge in status["edges"] if edge["connected"])
+
+    await eventually_async(obeyed, "every edge's acknowledgement")
+
+
+def test_request_goes_down_the_whole_road(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        status, _ = await one.request("acme", "by the canary")
+        assert status == 200
+        status, _ = await one.request("globex", "at home")
+        assert status == 200
+        assert (live(new, "by the canary"), live(old, "by the canary")) == (1, 0)
+        assert (live(new, "at home"), live(old, "at home")) == (0, 1)
+        ledger = await compared(one, 2)
+        assert ledger["balanced"]
+        assert (ledger["captured"], ledger["compared"]) == (2, 2)
+        code, out, err = await one.cli("evidence", "list", "--json")
+        assert (code, err) == (0, "")
+        assert [pair["fork_index"] for pair in json.loads(out)] == [None, None]
+        code, out, _ = await one.cli("status")
+        assert code == 0
+        assert "captured 2 = compared 2 + dropped 0 + in flight 0: balances" in out
+        assert "acme → new" in out
+        assert "honours: " in out
+        assert (await one.admin("/readyz"))["ready"]
+        assert await one.stop() == 0
+
+    served(tmp_path, test)
+
+
+def test_fork_moves_the_tenant_back_and_says_why(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        new.lies.add("forks at token 2")
+        await one.request("acme", "it forks")
+        found = await rolled_back(one)
+        await published(one)
+        assert found["latched"]["durable"]
+        await one.request("acme", "after")
+        assert (live(new, "after"), live(old, "after")) == (0, 1)
+        deciding = found["latched"]["deciding_id"]
+        ledger = await compared(one, 1)
+        assert ledger["balanced"]
+        code, out, _ = await one.cli("evidence", "show", deciding)
+        assert code == 0
+        assert "fork at output token 2" in out
+        code, out, _ = await one.cli("evidence", "replay", deciding, "--json")
+        assert (code, json.loads(out)["verdict"]) == (0, "stands")
+        new.lies.discard("forks at token 2")
+        code, out, _ = await one.cli("evidence", "replay", deciding)
+        assert code == 1
+        assert "the fork vanished" in out
+        code, out, _ = await one.cli("rollout", "show", "old-to-new", "--exit-code")
+        assert code == 1
+        assert "ROLLED BACK" in out
+        (flip,) = (await one.status())["flips"]
+        assert flip["missing"] == []
+        assert flip["edges"] == 2
+
+    served(tmp_path, test)
+
+
+def test_rollback_survives_kill_9_of_the_judge_and_a_restart_until_lifted(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        new.lies.add("forks at token 2")
+        await one.request("acme", "it forks")
+        await rolled_back(one)
+        new.lies.discard("forks at token 2")
+        epoch = (await one.status())["epoch"]
+        one.kill("judge")
+        await one.request("acme", "without a judge")
+        assert live(old, "without a judge") == 1
+        await eventually(lambda: len(one.pids("judge")) == 2, "another judge")
+        found = await one.until_judged()
+        assert found["rollouts"][0]["state"] == "rolled_back"
+        assert found["epoch"] > epoch
+        assert await one.stop() == 0
+
+        await one.start()
+        found = await one.status()
+        assert found["rollouts"][0]["state"] == "rolled_back"
+        assert found["routes"] == {}
+        await one.request("acme", "after a restart")
+        assert (live(new, "after a restart"), live(old, "after a restart")) == (0, 1)
+
+        code, out, _ = await one.cli("rollout", "lift", "old-to-new", "--reason", "fixed")
+        assert code == 0
+        assert "lifted, canary" in out
+        await published(one)
+        await one.request("acme", "lifted")
+        assert live(new, "lifted") >= 1
+        code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "again")
+        assert code == 2
+        assert "nothing to lift" in err
+
+    served(tmp_path, test)
+
+
+def test_second_serve_on_the_same_state_is_refused(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        import subprocess
+        import sys
+
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "forkgate", "serve", str(one.file)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert one.process is not None
+        assert f"is in use by process {one.process.pid}" in done.stderr
+        assert (await one.request())[0] == 200
+
+    served(tmp_path, test, workers=1)
+
+
+def test_taken_port_is_refused_in_words(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        import subprocess
+        import sys
+
+        port = one.url.rsplit(":", 1)[1]
+        other = tmp_path / "other.yaml"
+        text = one.file.read_text().replace("port: 0, workers", f"port: {port}, workers")
+        other.write_text(text.replace("state_dir: state", "state_dir: other"))
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "forkgate", "serve", str(other)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert f"listen.port: 127.0.0.1:{port} is taken by another process" in done.stderr
+
+    served(tmp_path, test, workers=1)
+
+
+def test_killed_edge_is_replaced_and_the_ledger_balances(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        for number in range(5):
+            await one.request("globex", f"before {number}")
+        await compared(one, 5)
+        dead = one.kill("edge 0")
+        await eventually(lambda: len(one.pids("edge 0")) == 2, "another edge")
+        assert not alive(dead)
+        for number in range(5):
+            assert (await one.request("globex", f"after {number}"))[0] == 200
+        ledger = await compared(one, 10)
+        assert ledger["balanced"], ledger
+        assert ledger["captured"] == ledger["compared"] + sum(ledger["dropped"].values())
+        # The judge has counted the dead one, so its file is gone; one a living worker is left.
+        await eventually(
+            lambda: len(list((one.state / "ledgers").iterdir())) == 1, "the dead edge's ledger settled"
+        )
+
+    served(tmp_path, test, workers=1)
+
+
+def test_captures_held_by_a_killed_judge_are_counted(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        old.pause_s = new.pause_s = 0.2
+        await asyncio.gather(*(one.request("globex", f"slow {number}") for number in range(4)))
+
+        async def held() -> bool:
+            return bool((await one.admin("/v1/ledger"))["in_flight_judge"] > 0)
+
+        await eventually_async(held, "a capture at the judge")
+        one.kill("judge")
+        await eventually(lambda: len(one.pids("judge")) == 2, "another judge")
+        old.pause_s = new.pause_s = 0.0
+        await one.until_judged()
+        await one.request("globex", "after")
+        ledger = await compared(one, 5)
+        assert ledger["balanced"], ledger
+        assert ledger["dropped"].get("judge_lost", 0) >= 1
+
+    served(tmp_path, test, workers=1)
+
+
+def test_canary_goes_home_when_the_judge_stays_away(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        import os
+        import signal
+
+        await one.request("acme", "judged")
+        assert live(new, "judged") == 1
+        # Stopped, not killed: the supervisor has nothing to restart, and edges get no answer.
+        os.kill(one.pids("judge")[-1], signal.SIGSTOP)
+
+        async def home() -> bool:
+            before = old_live()
+            await one.request("acme", "unjudged")
+            return old_live() > before
+
+        def old_live() -> int:
+            return live(old, "unjudged")
+
+        try:
+            await eventually_async(home, "acme at home")
+        finally:
+            os.kill(one.pids("judge")[-1], signal.SIGCONT)
+        await one.until_judged()
+
+        async def back() -> bool:
+            before = live(new, "back")
+            await one.request("acme", "back")
+            return live(new, "back") > before
+
+        await eventually_async(back, "acme on the candidate again")
+
+    served(tmp_path, test, workers=1, grace_s=0.5)
+
+
+def test_sigterm_lets_a_running_answer_finish(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        old.pause_s = 0.2
+        running = asyncio.create_task(one.request("globex", "long", tokens=8))
+        await eventually(lambda: old.running, "the answer has begun")
+        stopping = asyncio.create_task(one.stop())
+        status, body = await running
+        assert status == 200
+        assert body.rstrip().endswith("[DONE]")
+        assert await stopping == 0
+        assert not any(alive(pid) for pid in one.pids())
+
+    served(tmp_path, test, workers=1)
+
+
+def test_killed_supervisor_leaves_no_orphans(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        assert one.process is not None
+        one.process.kill()
+        await asyncio.to_thread(one.process.wait)
+        await eventually(lambda: not any(alive(pid) for pid in one.pids()), "children gone")
+        await one.start()
+        assert (await one.request())[0] == 200
+
+    served(tmp_path, test)
+
+
+def test_metrics_show_live_traffic_and_flips(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        new.lies.add("forks at token 2")
+        await one.request("acme", "it forks")
+        await rolled_back(one)
+        address = (await one.status())["metrics"]
+        text = ""
+
+        async def shown() -> bool:
+            nonlocal text
+            assert one.session is not None
+            async with one.session.get(address) as response:
+                text = await response.text()
+            return "forkgate_flip_duration_seconds_count" in text and "forkgate_live_requests_total{" in text
+
+        await eventually_async(shown, "metrics")
+        assert 'forkgate_rollout="old-to-new"' in text
+        assert 'forkgate_tenant="acme"' in text
+
+    served(tmp_path, test, workers=1)

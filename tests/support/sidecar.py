@@ -1,0 +1,204 @@
+"""``forkgate serve`` as users start it, with engines made of Python behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.support.fake_vllm import FakeVllm
+from tests.support.waiting import eventually
+
+CONFIG = """
+listen: {{host: 127.0.0.1, port: 0, workers: {workers}}}
+state_dir: state
+pools:
+  - {{name: old, endpoints: ["{old}"]}}
+  - {{name: new, endpoints: ["{new}"]}}
+home: old
+identity: {{tenant_header: x-tenant, trusted_peers: ["127.0.0.0/8"]}}
+tenants: [{{name: acme}}, {{name: globex}}]
+capture: {{flush_s: 0.01}}
+timeouts: {{drain_s: 10}}
+judge: {{grace_s: {grace_s}, return_s: 0.2, drain_s: 2, sidecar: test}}
+rollouts:
+  - name: old-to-new
+    baseline: old
+    candidate: new
+    policy: audit
+    global_seed: s
+    shadow: {{percent: 100, token_only_percent: 0, logprobs: 5}}
+    canary: {{tenants: [acme]}}
+telemetry: {{prometheus: {{host: 127.0.0.1, port: 0}}}}
+"""
+
+
+class Sidecar:
+    """One ``forkgate serve`` on a directory. Its log is read as data."""
+
+    def __init__(
+        self, directory: Path, old: str, new: str, *, workers: int = 2, grace_s: float = 30.0
+    ) -> None:
+        self.directory = directory
+        self.state = directory / "state"
+        self.file = directory / "forkgate.yaml"
+        self.file.write_text(CONFIG.format(old=old, new=new, workers=workers, grace_s=grace_s))
+        self.log_file = directory / "log"
+        self.workers = workers
+        self.process: subprocess.Popen[bytes] | None = None
+        self.session: aiohttp.ClientSession | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start it and wait until the judge sees every edge and both engines are probed."""
+        log = self.log_file.open("ab")
+        with log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "forkgate", "serve", str(self.file)], stdout=log, stderr=log
+            )
+        if self.session is None:
+            self.session = aiohttp.ClientSession()
+        await self.until_judged()
+
+    async def until_judged(self) -> dict[str, Any]:
+        """Wait for a judge that all edges have answered to, with probed engines."""
+        found: dict[str, Any] = {}
+
+        async def ready() -> bool:
+            nonlocal found
+            assert self.process is not None
+            assert self.process.poll() is None, self.log_file.read_text()[-4000:]
+            with contextlib.suppress(aiohttp.ClientError, OSError):
+                found = await self.status()
+                edges = [
+                    edge for edge in found["edges"] if edge["connected"] and edge["epoch"] == found["epoch"]
+                ]
+                return len(edges) >= self.workers and not found["troubles"]
+            return False
+
+        await eventually_async(ready, "a judge with all edges")
+        return found
+
+    async def stop(self) -> int:
+        """SIGTERM, and the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return await asyncio.to_thread(self.process.wait, 60)
+
+    async def close(self) -> None:
+        if self.session is not None:
+            await self.session.close()
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+            # Its children drain by themselves; the next test must not meet them.
+            await eventually(lambda: not any(alive(pid) for pid in self.pids()))
+
+    # -- asking -------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        address = json.loads((self.state / "listen.json").read_text())["addresses"][0]
+        return f"http://{address}"
+
+    async def request(self, tenant: str = "acme", prompt: str = "hello", tokens: int = 6) -> tuple[int, str]:
+        """One live completion: status, and the pool's engine that answered (by its first token's text)."""
+        assert self.session is not None
+        body = {"model": "m", "prompt": prompt, "max_tokens": tokens, "stream": True, "temperature": 0}
+        async with self.session.post(
+            f"{self.url}/v1/completions", json=body, headers={"x-tenant": tenant}
+        ) as response:
+            return response.status, (await response.read()).decode()
+
+    async def admin(self, path: str, method: str = "GET", body: Any = None) -> Any:
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.state / "admin.sock"))) as session,
+            session.request(method, f"http://judge{path}", json=body) as response,
+        ):
+            return json.loads(await response.read())
+
+    async def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self.admin("/v1/status")
+        return found
+
+    async def cli(self, *arguments: str) -> tuple[int, str, str]:
+        """The command line as users type it: exit status, standard output, standard error."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "forkgate",
+            *arguments,
+            "--state-dir",
+            str(self.state),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+    def log(self) -> list[dict[str, Any]]:
+        """Every line of the log that is JSON."""
+        lines = []
+        for line in self.log_file.read_text().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                lines.append(json.loads(line))
+        return lines
+
+    def pids(self, child: str | None = None) -> list[int]:
+        """Children that were ever started, or those of one name, oldest first."""
+        return [
+            line["child_pid"]
+            for line in self.log()
+            if line["event"] == "started" and (child is None or line["child"] == child)
+        ]
+
+    def kill(self, child: str) -> int:
+        """``kill -9`` its newest life; returns the process id."""
+        pid = self.pids(child)[-1]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+
+async def eventually_async(condition: Any, what: str) -> None:
+    """``eventually`` for a coroutine."""
+    from tests.support.waiting import PATIENCE_S
+
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not await condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"did not come true: {what}") from None
+
+
+def alive(pid: int) -> bool:
+    """Running, and not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextlib.asynccontextmanager
+async def sidecar(
+    directory: Path, *, workers: int = 2, grace_s: float = 30.0
+) -> AsyncIterator[tuple[Sidecar, FakeVllm, FakeVllm]]:
+    """A running sidecar, the old pool's engine and the new pool's."""
+    async with FakeVllm().serving() as old, FakeVllm().serving() as new:
+        one = Sidecar(directory, old.url, new.url, workers=workers, grace_s=grace_s)
+        try:
+            await one.start()
+            yield one, old, new
+        finally:
+            await one.close()
