@@ -23,7 +23,7 @@ import orjson
 import uvloop
 
 from bench import vllm_bytes
-from bench.payloads import ANSWER, STREAM_HEAD, chunk
+from bench.payloads import ANSWERS, STREAM_HEAD, chunk
 from bench.timer import Timer
 
 _ABOUT = __doc__.split("\n", 1)[0]
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._engine.counts["live"] += 1
         if not call.get("stream"):
-            self._transport.write(ANSWER)
+            self._transport.write(ANSWERS[0])
             return
         self._draw = None
         self._place = 0

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from bench.machine import BenchError, cpu_s
-from bench.payloads import ANSWER_BODY, REQUEST, STREAM_REQUEST, event
+from bench.payloads import ANSWER_BODIES, STREAM_REQUESTS, Requests, chat_requests, event
 from bench.timer import Timer
 
 
@@ -75,11 +75,8 @@ class _Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._slow is None:
-            if (
-                data.endswith(ANSWER_BODY)
-                and data.startswith(b"HTTP/1.1 200 ")
-                and data.find(b"\r\n\r\n") + 4 + len(ANSWER_BODY) == len(data)
-            ):
+            expected = ANSWER_BODIES.get(len(data) - data.find(b"\r\n\r\n") - 4)
+            if expected is not None and data.endswith(expected) and data.startswith(b"HTTP/1.1 200 "):
                 self._owner.answered(self)
                 return
             self._slow = httptools.HttpResponseParser(self)
@@ -93,7 +90,7 @@ class _Client(asyncio.Protocol):
         assert self._slow is not None
         status = self._slow.get_status_code()
         body, self._slow, self._body = self._body, None, b""
-        if status == 200 and body == ANSWER_BODY:
+        if status == 200 and body == ANSWER_BODIES.get(len(body)):
             self._owner.answered(self)
         else:
             self._owner.failed(self, f"status {status}, {body[:200]!r}")
@@ -101,13 +98,14 @@ class _Client(asyncio.Protocol):
     def send(self) -> None:
         """One request, whole, now. On a lost connection it goes nowhere; the loss was noted."""
         if self.transport is not None:
-            self.transport.write(REQUEST.render())
+            self.transport.write(self._owner.requests.render())
 
 
 class _Owner:
     """What both kinds of load share."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: Requests) -> None:
+        self.requests = requests
         self.clients: list[_Client] = []
         self.completed = 0
         self.trouble: str | None = None
@@ -155,8 +153,8 @@ def _quiet() -> Iterator[None]:
 
 
 class _Closed(_Owner):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, requests: Requests) -> None:
+        super().__init__(requests)
         self.stopping = False
         self.idle = 0
         self.done = asyncio.Event()
@@ -176,10 +174,17 @@ class _Closed(_Owner):
 
 
 async def closed(
-    name: str, port: int, pids: Sequence[int], *, connections: int, warm_s: float, seconds: float
+    name: str,
+    port: int,
+    pids: Sequence[int],
+    *,
+    connections: int,
+    warm_s: float,
+    seconds: float,
+    traced: bool = False,
 ) -> Window:
-    """Closed load for ``warm_s + seconds``; only the second stretch is measured."""
-    owner = _Closed()
+    """Closed load for ``warm_s + seconds``; only the second stretch is measured. ``traced``: see Requests."""
+    owner = _Closed(chat_requests(traced=traced))
     await owner.connect(port, connections)
     with _quiet():
         for client in owner.clients:
@@ -201,8 +206,10 @@ async def closed(
 class _Open(_Owner):
     """Sends at given instants over the first free connection; a request without one waits, on the clock."""
 
-    def __init__(self, offsets_s: Sequence[float], warm: int, pids: Sequence[int]) -> None:
-        super().__init__()
+    def __init__(
+        self, requests: Requests, offsets_s: Sequence[float], warm: int, pids: Sequence[int]
+    ) -> None:
+        super().__init__(requests)
         self._offsets_s = offsets_s
         self._warm = warm
         self._pids = pids
@@ -279,7 +286,7 @@ async def opened(
     """Open load at ``rate_per_s``: ``warm_s`` unmeasured, then ``seconds`` measured, to the last answer."""
     warm, count = int(rate_per_s * warm_s), int(rate_per_s * seconds)
     offsets_s = np.cumsum(np.random.default_rng(seed).exponential(1 / rate_per_s, size=warm + count))
-    owner = _Open(offsets_s.tolist(), warm, pids)
+    owner = _Open(chat_requests(), offsets_s.tolist(), warm, pids)
     await owner.connect(port, connections)
     try:
         with _quiet():
@@ -318,7 +325,7 @@ class _Stream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.write(STREAM_REQUEST.render())
+        self.transport.write(STREAM_REQUESTS.render())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None

@@ -1,13 +1,14 @@
 """What travels: one realistic chat call, its answer, and its answer as a stream.
 
-The call is what the official ``openai`` client sends (its headers, its order), with a 2 KiB body; the answer
-is vLLM's shape, 1 KiB; a stream's chunk is vLLM's, 200 bytes. Every byte is fixed or numbered, so that the
-load generator checks answers by comparison and not by trust.
+The call is what the official ``openai`` client sends (its headers, its order), its body 2 KiB on average; the
+answer is vLLM's shape, 1 KiB on average; a stream's chunk is vLLM's, 200 bytes. No two bodies of a kind
+have the same length, so that stub and load know by its length what a body must be, byte for byte.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import orjson
 
@@ -46,31 +47,8 @@ def _body(*, stream: bool, size: int) -> bytes:
     return body
 
 
-class Request:
-    """A call as it goes over the wire, with a ``traceparent`` of its own each time (W3C Trace Context).
-
-    Without it all heads would be equal byte for byte, and a proxy that remembers the last one would look
-    faster than it is.
-    """
-
-    def __init__(self, body: bytes, *, accept: str) -> None:
-        self._before, self._after = _head(body, accept).split(b"@")
-        self._after += body
-        self._sent = 0
-
-    def render(self) -> bytes:
-        """The next one."""
-        self._sent += 1
-        identity = b"%048x" % (self._sent * _STRIDE & _MASK)
-        return b"%b%b-%b%b" % (self._before, identity[:32], identity[32:], self._after)
-
-
-_STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC8341082276BF3A27251
-"""Odd, so that all of 2^192 trace and span ids come before one comes again."""
-_MASK = (1 << 192) - 1
-
-
-def _head(body: bytes, accept: str) -> bytes:
+def _head(length: int, *, accept: str, traced: bool) -> bytes:
+    """The official client's head, in its order; traced, with a place ``@`` for a trace context."""
     head = (
         f"POST {PATH} HTTP/1.1\r\n"
         "Host: inference.internal:8080\r\n"
@@ -88,18 +66,57 @@ def _head(body: bytes, accept: str) -> bytes:
         f"Authorization: Bearer {API_KEY}\r\n"
         "X-Stainless-Async: false\r\n"
         "x-stainless-retry-count: 0\r\n"
-        "x-stainless-read-timeout: 600\r\n"
-        "traceparent: 00-@-01\r\n"
-        f"Content-Length: {len(body)}\r\n"
-        "\r\n"
+        "x-stainless-read-timeout: 600\r\n" + ("traceparent: 00-@-01\r\n" if traced else "") + "\r\n"
     )
-    return head.encode()
+    return head.replace("\r\n\r\n", f"\r\nContent-Length: {length}\r\n\r\n").encode()
 
 
-REQUEST_BODY = _body(stream=False, size=2048)
+REQUEST_SIZES = range(1536, 2560, 33)
+"""Bytes of body, 2 KiB on average: prompts differ in length."""
+REQUEST_BODIES = {size: _body(stream=False, size=size) for size in REQUEST_SIZES}
 STREAM_BODY = _body(stream=True, size=2048)
-REQUEST = Request(REQUEST_BODY, accept="application/json")
-STREAM_REQUEST = Request(STREAM_BODY, accept="text/event-stream")
+assert len(STREAM_BODY) not in REQUEST_BODIES
+REQUEST_BODY = REQUEST_BODIES[REQUEST_SIZES[16]]
+"""One of them."""
+
+_STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC8341082276BF3A27251
+"""Odd, so that all of 2^192 trace and span ids come before one comes again."""
+_MASK = (1 << 192) - 1
+
+
+class Requests:
+    """Calls as they go over the wire, in a fixed round of different lengths."""
+
+    def __init__(self, bodies: Sequence[bytes], *, accept: str, traced: bool = False) -> None:
+        """
+        Args:
+            traced: with a ``traceparent`` of its own each time (W3C Trace Context), as an instrumented client
+                sends it; without, two heads differ in Content-Length alone.
+        """
+        self._traced = traced
+        self._parts = []
+        for body in bodies:
+            before, _, after = _head(len(body), accept=accept, traced=traced).partition(b"@")
+            self._parts.append((before, after + body))
+        self._sent = 0
+
+    def render(self) -> bytes:
+        """The next one."""
+        self._sent += 1
+        before, after = self._parts[self._sent * 7 % len(self._parts)]
+        if not self._traced:
+            return before + after
+        identity = b"%048x" % (self._sent * _STRIDE & _MASK)
+        return b"%b%b-%b%b" % (before, identity[:32], identity[32:], after)
+
+
+def chat_requests(*, traced: bool = False) -> Requests:
+    """Non-streamed chat calls."""
+    return Requests([*REQUEST_BODIES.values()], accept="application/json", traced=traced)
+
+
+STREAM_REQUESTS = Requests([STREAM_BODY], accept="text/event-stream")
+"""The streamed chat call."""
 
 
 def _answer_body(size: int) -> bytes:
@@ -131,15 +148,19 @@ def _answer_body(size: int) -> bytes:
     return body
 
 
-ANSWER_BODY = _answer_body(1024)
-ANSWER = (
+ANSWER_SIZES = range(768, 1280, 17)
+"""Bytes of body, 1 KiB on average."""
+ANSWER_BODIES = {size: _answer_body(size) for size in ANSWER_SIZES}
+ANSWERS = [
     b"HTTP/1.1 200 OK\r\n"
     b"date: Thu, 01 Jan 2026 00:00:00 GMT\r\n"
     b"server: uvicorn\r\n"
     b"content-length: %d\r\n"
     b"content-type: application/json\r\n"
-    b"\r\n" % len(ANSWER_BODY)
-) + ANSWER_BODY
+    b"\r\n%b" % (size, body)
+    for size, body in ANSWER_BODIES.items()
+]
+"""Whole answers, in the order of their lengths."""
 
 STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\n"

@@ -4,8 +4,8 @@
 input closes. Each port is its own upstream with its own counters (the shadow of a mirror goes to the second
 one); ``GET /counts`` on any port tells them all.
 
-A request is first compared with the two that :mod:`bench.payloads` can send: their bodies must have arrived
-byte for byte. Only what fails that (a body split over two reads, another path) goes through llhttp. A body
+A request is first compared with those that :mod:`bench.payloads` can send: its body must have arrived byte
+for byte. Only what fails that (a body split over two reads, another path) goes through llhttp. A body
 with the same values in other bytes is answered and counted as ``rewritten`` (vllm-router writes it anew),
 anything else is ``mangled`` and 400, so that a proxy that spoils requests cannot look fast.
 """
@@ -25,7 +25,7 @@ import httptools
 import orjson
 import uvloop
 
-from bench.payloads import ANSWER, PATH, REQUEST_BODY, STREAM_BODY, STREAM_HEAD, chunk
+from bench.payloads import ANSWERS, PATH, REQUEST_BODIES, STREAM_BODY, STREAM_HEAD, chunk
 from bench.timer import Timer
 
 _PATH = PATH.encode()
@@ -89,13 +89,15 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._slow is None:
-            whole = data.find(b"\r\n\r\n") + 4 + len(REQUEST_BODY) == len(data) and data.startswith(_POST)
-            if whole and data.endswith(REQUEST_BODY):
-                self._answer()
-                return
-            if whole and data.endswith(STREAM_BODY):
-                self._stream()
-                return
+            if data.startswith(_POST):
+                length = len(data) - data.find(b"\r\n\r\n") - 4
+                body = REQUEST_BODIES.get(length)
+                if body is not None and data.endswith(body):
+                    self._answer()
+                    return
+                if length == len(STREAM_BODY) and data.endswith(STREAM_BODY):
+                    self._stream()
+                    return
             self._slow = httptools.HttpRequestParser(self)
             self._body = b""
         self._slow.feed_data(data)
@@ -115,11 +117,11 @@ class Upstream(asyncio.Protocol):
             self._send_json(b"200 OK", self._report())
         elif self._url in (b"/health", b"/v1/models"):  # vllm-router asks before it takes a worker
             self._send_json(b"200 OK", b'{"object":"list","data":[]}')
-        elif self._url == _PATH and body == REQUEST_BODY:
+        elif self._url == _PATH and body == REQUEST_BODIES.get(len(body)):
             self._answer()
         elif self._url == _PATH and body == STREAM_BODY:
             self._stream()
-        elif self._url == _PATH and _same_values(body, REQUEST_BODY):
+        elif self._url == _PATH and _same_values(body):
             self._counts["rewritten"] += 1
             self._answer()
         else:
@@ -135,8 +137,9 @@ class Upstream(asyncio.Protocol):
 
     def _answer(self) -> None:
         assert self._transport is not None
-        self._counts["answers"] += 1
-        self._transport.write(ANSWER)
+        number = self._counts["answers"]
+        self._counts["answers"] = number + 1
+        self._transport.write(ANSWERS[number * 5 % len(ANSWERS)])
 
     def _stream(self) -> None:
         assert self._transport is not None
@@ -153,12 +156,17 @@ class Upstream(asyncio.Protocol):
         self._events += 1
 
 
-def _same_values(body: bytes, sent: bytes) -> bool:
+_CALLS = [orjson.loads(body) for body in REQUEST_BODIES.values()]
+
+
+def _same_values(body: bytes) -> bool:
     try:
         got = orjson.loads(body)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(got, dict) and all(got.get(key) == value for key, value in orjson.loads(sent).items())
+    return isinstance(got, dict) and any(
+        all(got.get(key) == value for key, value in call.items()) for call in _CALLS
+    )
 
 
 async def _serve(ports: int, period_s: float | None) -> None:

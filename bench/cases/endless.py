@@ -19,7 +19,7 @@ from bench.cases import Run
 from bench.cases.judge import SHADOW
 from bench.engine_stub import Mode
 from bench.machine import BenchError
-from bench.payloads import STREAM_REQUEST
+from bench.payloads import STREAM_REQUESTS
 from bench.report import Figure
 from bench.sidecar import configuration, engine_stub, sidecar
 
@@ -87,5 +87,5 @@ def _silent_clients(port: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for _ in range(_SILENT_CLIENTS):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-            client.sendall(STREAM_REQUEST.render())
+            client.sendall(STREAM_REQUESTS.render())
         yield
