@@ -1,0 +1,810 @@
+"""Transcripts: what arrives, what is sent, what is left behind. No socket anywhere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from proxy.edge import states
+from proxy.edge.settings import Limits, Timeouts
+from tests.support.edge import (
+    TRUSTED,
+    Transcript,
+    answer,
+    error_of,
+    get,
+    post,
+    settings,
+    status_of,
+    table,
+)
+
+
+def core(initial: Any = None, **changes: Any) -> Transcript:
+    changes.setdefault("identity", TRUSTED)
+    return Transcript(settings(initial or table("http://home:1"), **changes))
+
+
+def canary(**changes: Any) -> Transcript:
+    return core(table("http://home:1", "http://candidate:1", routes={"acme": "candidate"}), **changes)
+
+
+ACME = "X-Tenant: acme"
+
+
+def test_head_and_first_body_go_upstream_in_one_write() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(post(b"hello"))
+    upstream, pool = edge.accept()
+    assert pool.events == ["write"]
+    upstream.data_received(answer(b"world"))
+    assert wire.events == ["write"]
+    client.data_received(post(b"again"))
+    assert pool.events == ["write", "write"]
+    assert not edge.dials
+
+
+@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
+def test_answers_without_a_body_end_at_their_head(status: str) -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, _ = edge.accept()
+    upstream.data_received(f"HTTP/1.1 {status}\r\nETag: x\r\n\r\n".encode())
+    assert client.ask == states.IDLE
+    assert upstream.exchange is None
+    assert b"ETag: x" in wire.sent
+
+
+def test_head_answer_keeps_its_content_length_and_has_no_body() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(b"HEAD / HTTP/1.1\r\nHost: edge\r\n\r\n")
+    upstream, _ = edge.accept()
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
+    assert client.ask == states.IDLE
+    assert b"Content-Length: 500" in wire.sent
+    # The next answer on that connection is no HEAD's: the same head now announces a body.
+    client.data_received(get())
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
+    assert client.ask == states.ASK_DONE
+    upstream.data_received(b"x" * 500)
+    assert client.ask == states.IDLE
+    assert upstream in edge.router.home.endpoints[0].idle
+
+
+def test_error_to_a_head_request_has_no_body() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(b"HEAD / HTTP/1.1\r\nHost: edge\r\n\r\n")
+    edge.refuse_connection()
+    assert wire.sent.endswith(b"\r\n\r\n")
+    assert status_of(wire.sent) == 502
+
+
+def test_answer_without_length_is_chunked_for_a_1_1_client() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, _ = edge.accept()
+    upstream.data_received(b"HTTP/1.0 200 OK\r\n\r\nhello")
+    upstream.data_received(b" world")
+    upstream.connection_lost(None)
+    head, _, body = wire.sent.partition(b"\r\n\r\n")
+    assert b"Transfer-Encoding: chunked" in head
+    assert body == b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"
+    assert client.ask == states.IDLE
+
+
+def test_chunked_answer_is_plain_and_closing_for_a_1_0_client() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(b"GET / HTTP/1.0\r\n\r\n")
+    upstream, pool = edge.accept()
+    assert pool.sent.startswith(b"GET / HTTP/1.1\r\n")
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    upstream.data_received(b"0\r\n\r\n")
+    head, _, body = wire.sent.partition(b"\r\n\r\n")
+    assert b"Transfer-Encoding" not in head
+    assert b"Connection: close" in head
+    assert body == b"hello"
+    assert wire.events[-1] == "close"
+
+
+def test_interim_answers_reach_a_1_1_client_and_not_a_1_0_one() -> None:
+    for version, seen in ((b"1.1", True), (b"1.0", False)):
+        edge = core()
+        client, wire = edge.client()
+        client.data_received(b"GET / HTTP/%b\r\nHost: edge\r\n\r\n" % version)
+        upstream, _ = edge.accept()
+        upstream.data_received(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + answer())
+        assert (b"103 Early Hints" in wire.sent) is seen
+
+
+def test_expectation_goes_to_the_pool_and_its_100_comes_back() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(
+        b"POST / HTTP/1.1\r\nHost: edge\r\nContent-Length: 5\r\nExpect: 100-Continue\r\n\r\n"
+    )
+    upstream, pool = edge.accept()
+    assert b"Expect: 100-continue\r\n" in pool.take()
+    upstream.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert wire.take() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.data_received(b"hello")
+    assert pool.take() == b"hello"
+    upstream.data_received(answer())
+    assert status_of(wire.sent) == 200
+    assert client.ask == states.IDLE
+
+
+def test_final_answer_instead_of_100_closes_since_the_body_may_or_may_not_come() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(
+        b"POST / HTTP/1.1\r\nHost: edge\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    )
+    upstream, pool = edge.accept()
+    upstream.data_received(answer(b"no", "401 Unauthorized"))
+    assert status_of(wire.sent) == 401
+    assert b"Connection: close" in wire.sent
+    assert wire.events[-1] == "eof"
+    assert pool.events[-1] == "abort"
+    client.data_received(get("/smuggled"))
+    assert not edge.dials
+
+
+def test_hop_by_hop_fields_stay_here_both_ways() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(
+        get("/", "Connection: keep-alive, X-Mine, Host, Authorization", "X-Mine: 1", "Keep-Alive: 5", "TE: trailers",
+            "Proxy-Connection: x", "Upgrade: h2c", "HTTP2-Settings: x", "Authorization: Bearer k", "X-Other: 2")
+    )  # fmt: skip
+    upstream, pool = edge.accept()
+    for gone in (b"x-mine", b"keep-alive", b"te:", b"connection", b"upgrade", b"http2"):
+        assert gone not in pool.sent.lower()
+    assert b"Host: edge\r\n" in pool.sent
+    assert b"Authorization: Bearer k\r\n" in pool.sent
+    assert b"X-Other: 2\r\n" in pool.sent
+    upstream.data_received(
+        b"HTTP/1.1 200 OK\r\nConnection: X-Theirs\r\nX-Theirs: 1\r\nKeep-Alive: timeout=5\r\nX-Request-Id: theirs\r\n"
+        b"Set-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 0\r\n\r\n"
+    )
+    for gone in (b"x-theirs", b"keep-alive", b"theirs", b"connection"):
+        assert gone not in wire.sent.lower()
+    assert wire.sent.count(b"Set-Cookie") == 2
+    assert wire.sent.lower().count(b"x-request-id") == 1
+
+
+def test_only_a_trusted_peer_is_believed() -> None:
+    said = get(
+        "/",
+        ACME,
+        "X-Request-Id: mine",
+        "X-Forwarded-For: 9.9.9.9",
+        "X-Forwarded-Proto: https",
+        "Forwarded: for=9",
+    )
+    edge = canary()
+    client, wire = edge.client("127.0.0.1")
+    client.data_received(said)
+    upstream, pool = edge.accept()
+    assert upstream.endpoint.host == "candidate"
+    assert b"x-request-id: mine\r\n" in pool.sent
+    assert b"X-Forwarded-For: 9.9.9.9, 127.0.0.1\r\n" in pool.sent
+    assert b"X-Forwarded-Proto: https\r\n" in pool.sent
+    assert b"X-Tenant: acme" in pool.sent
+    upstream.data_received(answer())
+    assert b"x-request-id: mine\r\n" in wire.sent
+
+    client, wire = edge.client("10.0.0.1")
+    client.data_received(said)
+    upstream, pool = edge.accept()
+    assert upstream.endpoint.host == "home"
+    assert b"x-request-id: mine" not in pool.sent
+    assert b"X-Forwarded-For: 10.0.0.1\r\n" in pool.sent
+    assert b"X-Forwarded-Proto: http\r\n" in pool.sent
+    assert b"acme" not in pool.sent
+    assert b"for=9" not in pool.sent
+    upstream.data_received(answer())
+    assert [record.tenant for record in edge.port.records] == ["acme", "-"]
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "é"])
+def test_a_request_id_in_no_good_form_is_replaced(given: str) -> None:
+    edge = core()
+    client, _ = edge.client()
+    client.data_received(f"GET / HTTP/1.1\r\nHost: edge\r\nX-Request-Id: {given}\r\n\r\n".encode("latin-1"))
+    _, pool = edge.accept()
+    request_id = pool.sent.split(b"x-request-id: ")[1].split(b"\r\n")[0]
+    assert len(request_id) == 36
+    assert request_id[14:15] == b"7"
+
+
+def test_tenant_comes_from_the_hash_of_an_api_key() -> None:
+    import hashlib
+
+    from proxy.edge.settings import Identity
+
+    identity = Identity(api_keys={hashlib.sha256(b"sk-acme").hexdigest(): "acme"})
+    for line, host in (
+        ("Authorization: Bearer sk-acme", "candidate"),
+        ("authorization: bearer  sk-acme", "candidate"),
+        ("X-Api-Key: sk-acme", "candidate"),
+        ("Authorization: Bearer sk-other", "home"),
+        ("Authorization: Basic sk-acme", "home"),
+        (ACME, "home"),
+    ):
+        edge = canary(identity=identity)
+        client, _ = edge.client()
+        client.data_received(get("/", line))
+        upstream, _ = edge.accept()
+        assert upstream.endpoint.host == host, line
+
+
+# -- trouble ---------------------------------------------------------------------------------------
+
+RETRIED, CANARY = 1, 2
+
+
+def answered_by_home(edge: Transcript, wire: Any, body: bytes) -> None:
+    upstream, pool = edge.accept()
+    assert upstream.endpoint.host == "home"
+    assert pool.sent.endswith(b"\r\n\r\n" + body)
+    upstream.data_received(answer(b"from home"))
+    assert status_of(wire.sent) == 200
+    assert wire.sent.endswith(b"from home")
+    (record,) = edge.port.records
+    assert (record.pool, record.status) == ("home", 200)
+    assert record.flags & (RETRIED | CANARY) == RETRIED | CANARY
+    assert edge.edge.stats()["retried_home"] == 1
+
+
+def test_candidate_that_refuses_is_retried_on_home() -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.refuse_connection()
+    answered_by_home(edge, wire, b"hello")
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_candidate_that_answers_badly_is_retried_on_home(status: int) -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    upstream, pool = edge.accept()
+    upstream.data_received(answer(b"bad", f"{status} Bad"))
+    assert pool.events[-1] == "abort"
+    assert wire.sent == b""
+    answered_by_home(edge, wire, b"hello")
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"nonsense\r\n\r\n"])
+def test_candidate_that_breaks_off_before_its_head_is_retried_on_home(said: bytes) -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    upstream, _ = edge.accept()
+    if said:
+        upstream.data_received(said)
+    if upstream.exchange is not None:
+        upstream.connection_lost(ConnectionResetError())
+    answered_by_home(edge, wire, b"hello")
+
+
+def test_candidate_silent_past_the_first_byte_timeout_is_retried_on_home() -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.accept()
+    edge.sweep(601.0)
+    answered_by_home(edge, wire, b"hello")
+
+
+def test_retry_continues_with_a_body_that_is_still_arriving() -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello world", "/v1/completions", ACME)[:-6])
+    upstream, _ = edge.accept()
+    upstream.connection_lost(ConnectionResetError())
+    assert not wire.reading, "nothing is read while a connection is being opened"
+    home, pool = edge.accept()
+    assert wire.reading
+    assert pool.take().endswith(b"hello")
+    client.data_received(b" world")
+    assert pool.take() == b" world"
+    home.data_received(answer())
+    assert status_of(wire.sent) == 200
+
+
+def test_a_500_of_the_candidate_is_its_answer() -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    upstream, _ = edge.accept()
+    upstream.data_received(answer(b"oops", "500 Internal Server Error"))
+    assert status_of(wire.sent) == 500
+    (record,) = edge.port.records
+    assert (record.pool, record.status, record.flags) == ("candidate", 500, CANARY)
+
+
+def test_home_is_tried_once_and_then_the_client_hears_of_it() -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.refuse_connection()
+    edge.refuse_connection()
+    assert status_of(wire.sent) == 502
+    assert error_of(wire.sent.partition(b"\r\n\r\n")[2])["type"] == "server_error"
+    assert not edge.dials
+
+
+def test_a_body_that_was_not_kept_is_not_retried() -> None:
+    edge = canary(limits=Limits(retry_body_bytes=10))
+    client, wire = edge.client()
+    client.data_received(b"POST / HTTP/1.1\r\nHost: edge\r\nX-Tenant: acme\r\nContent-Length: 2000\r\n\r\n")
+    upstream, _ = edge.accept()
+    client.data_received(b"x" * 1000)
+    upstream.data_received(answer(b"bad", "503 Service Unavailable"))
+    assert status_of(wire.sent) == 503
+    assert not edge.dials
+
+
+def test_a_502_of_home_is_its_answer() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(post(b"hello"))
+    upstream, _ = edge.accept()
+    upstream.data_received(answer(b"bad", "502 Bad Gateway"))
+    assert wire.sent.endswith(b"bad")
+
+
+def test_stale_idle_connection_is_replaced_once_by_a_fresh_one() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(post(b"one"))
+    upstream, _ = edge.accept()
+    upstream.data_received(answer())
+    wire.take()
+    client.data_received(post(b"two"))
+    upstream.connection_lost(ConnectionResetError())
+    fresh, pool = edge.accept()
+    assert pool.sent.endswith(b"two")
+    fresh.connection_lost(ConnectionResetError())
+    assert status_of(wire.sent) == 502
+    assert edge.edge.stats()["stale_retries"] == 1
+    assert not edge.dials
+
+
+def test_a_reused_connection_that_already_answered_a_byte_is_not_replaced() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(post(b"one"))
+    upstream, _ = edge.accept()
+    upstream.data_received(answer())
+    wire.take()
+    client.data_received(post(b"two"))
+    upstream.data_received(b"H")
+    upstream.connection_lost(ConnectionResetError())
+    assert status_of(wire.sent) == 502
+    assert not edge.dials
+
+
+def test_idle_connection_that_speaks_or_closes_is_not_used_again() -> None:
+    for event in ("speaks", "closes"):
+        edge = core()
+        client, _ = edge.client()
+        client.data_received(get())
+        upstream, pool = edge.accept()
+        upstream.data_received(answer())
+        if event == "speaks":
+            upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            assert pool.events[-1] == "abort"
+        upstream.connection_lost(None)
+        client.data_received(get())
+        assert len(edge.dials) == 1, event
+
+
+def test_bytes_behind_an_answer_are_dropped_with_their_connection() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    upstream.data_received(answer(b"ok") + answer(b"poisoned"))
+    assert wire.take().endswith(b"ok")
+    assert pool.events[-1] == "abort"
+    client.data_received(get())
+    assert len(edge.dials) == 1
+    assert wire.sent == b""
+
+
+BAD_ANSWERS = {
+    "length-and-encoding": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "two-lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+    "negative-length": b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+    "gzip-coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+    "coding-in-1.0": b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "coding-in-204": b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "status-600": b"HTTP/1.1 600 What\r\n\r\n",
+    "status-words": b"HTTP/1.1 OK\r\n\r\n",
+    "status-two-digits": b"HTTP/1.1 20 OK\r\n\r\n",
+    "http2": b"HTTP/2.0 200 OK\r\n\r\n",
+    "fold": b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
+    "bare-lf": b"HTTP/1.1 200 OK\r\nX: a\nY: b\r\n\r\n",
+    "nul": b"HTTP/1.1 200 OK\r\nX: \x00\r\n\r\n",
+    "space-before-colon": b"HTTP/1.1 200 OK\r\nX : a\r\n\r\n",
+    "ssh": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "unasked-101": b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    "endless-interim": b"HTTP/1.1 100 Continue\r\n\r\n" * 20,
+    "too-large": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000,
+    "too-many-headers": b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 101 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+def test_answer_that_breaks_http_is_502(name: str) -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    upstream.data_received(BAD_ANSWERS[name])
+    final = wire.sent[wire.sent.index(b"HTTP/1.1 502") :]
+    assert error_of(final.partition(b"\r\n\r\n")[2])["code"] == "bad_answer"
+    assert pool.events[-1] == "abort"
+    assert edge.edge.stats()["bugs"] == 0
+
+
+def test_bad_chunk_in_an_answer_breaks_off_instead_of_ending_well() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    upstream.data_received(b"0x5\r\n")
+    assert wire.events[-1] == "close"
+    assert not wire.sent.endswith(b"0\r\n\r\n")
+    assert pool.events[-1] == "abort"
+    assert edge.port.records[0].aborted_by == 2
+
+
+def test_upstream_death_in_mid_body_is_visible() -> None:
+    for head in (b"Content-Length: 100", b"Transfer-Encoding: chunked"):
+        edge = core()
+        client, wire = edge.client()
+        client.data_received(get())
+        upstream, _ = edge.accept()
+        upstream.data_received(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n5\r\nhello\r\n" % head)
+        upstream.connection_lost(None)
+        assert wire.closing
+        assert not wire.sent.endswith(b"0\r\n\r\n")
+        (record,) = edge.port.records
+        assert (record.status, record.aborted_by) == (200, 2)
+
+
+def test_client_gone_aborts_the_upstream_and_is_recorded() -> None:
+    for state in ("dialing", "body", "waiting", "streaming"):
+        edge = core()
+        client, _ = edge.client()
+        client.data_received(post(b"hello")[: -3 if state == "body" else None])
+        if state == "dialing":
+            (dial,) = edge.dials
+            client.connection_lost(None)
+            assert dial.cancelled
+        else:
+            upstream, pool = edge.accept()
+            if state == "streaming":
+                upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nx")
+            client.connection_lost(ConnectionResetError())
+            assert pool.events[-1] == "abort"
+        (record,) = edge.port.records
+        assert record.aborted_by == 1
+        assert record.status == (200 if state == "streaming" else 0)
+        assert math.isnan(record.first_byte_s) == (state != "streaming")
+        assert edge.router.home.endpoints[0].in_flight == 0
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_slow_head_is_408() -> None:
+    edge = core(timeouts=Timeouts(header_s=10.0))
+    client, wire = edge.client()
+    client.data_received(b"GET / HT")
+    edge.sweep(9.0)
+    client.data_received(b"T")  # a trickle does not put it off
+    edge.sweep(10.1)
+    assert status_of(wire.sent) == 408
+    (record,) = edge.port.records
+    assert (record.status, record.aborted_by) == (408, 3)
+
+
+def test_idle_connection_is_closed_without_a_word() -> None:
+    edge = core()
+    _, wire = edge.client()
+    edge.sweep(76.0)
+    assert wire.closing
+    assert wire.sent == b""
+    assert edge.port.records == []
+
+
+def test_stalled_body_is_408_and_the_upstream_is_aborted() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(post(b"hello")[:-2])
+    _, pool = edge.accept()
+    edge.sweep(301.0)
+    assert status_of(wire.sent) == 408
+    assert pool.events[-1] == "abort"
+
+
+def test_connect_timeout_is_504_and_ejects() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    edge.sweep(3.1)
+    assert status_of(wire.sent) == 504
+    assert edge.dials[0].cancelled
+
+
+def test_no_first_byte_is_504() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    edge.accept()
+    edge.sweep(599.0)
+    assert wire.sent == b""
+    edge.sweep(601.0)
+    assert status_of(wire.sent) == 504
+    assert edge.port.records[0].aborted_by == 3
+
+
+def test_silence_in_mid_stream_breaks_off() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+    edge.sweep(299.0)
+    upstream.data_received(b"1\r\ny\r\n")
+    edge.sweep(301.0)
+    assert not wire.closing, "a piece puts it off"
+    edge.sweep(299.0 + 301.0)
+    assert wire.closing
+    assert pool.events[-1] == "abort"
+
+
+# -- pool ------------------------------------------------------------------------------------------
+
+
+def test_connect_failure_goes_to_another_endpoint_and_ejects_the_first() -> None:
+    edge = core(table(("http://a:1", "http://b:1")))
+    client, wire = edge.client()
+    client.data_received(post(b"hello"))
+    failed = edge.dials[0].endpoint
+    edge.refuse_connection()
+    upstream, pool = edge.accept()
+    assert upstream.endpoint is not failed
+    assert pool.sent.endswith(b"hello")
+    upstream.data_received(answer(b"", "200 OK", "Connection: close"))
+    assert status_of(wire.sent) == 200
+    for _ in range(4):  # the ejected one is passed over
+        client.data_received(get())
+        again, _ = edge.accept()
+        assert again.endpoint is upstream.endpoint
+        again.data_received(answer(b"", "200 OK", "Connection: close"))
+    assert edge.edge.stats()["connect_failures"] == 1
+
+
+def test_all_endpoints_ejected_are_still_tried() -> None:
+    edge = core(table(("http://a:1", "http://b:1")))
+    client, wire = edge.client()
+    client.data_received(get())
+    edge.refuse_connection()
+    edge.refuse_connection()
+    assert status_of(wire.sent) == 502
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, _ = edge.accept()
+    upstream.data_received(answer())
+    assert status_of(wire.sent) == 200
+
+
+def test_least_loaded_endpoint_is_chosen_in_turn() -> None:
+    edge = core(table(("http://a:1", "http://b:1", "http://c:1")))
+    for _ in range(6):
+        client, _ = edge.client()
+        client.data_received(get())
+    hosts = sorted(dial.endpoint.host for dial in edge.dials)
+    assert hosts == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_pool_without_endpoints_is_503() -> None:
+    edge = core(table(()))
+    client, wire = edge.client()
+    client.data_received(get())
+    assert status_of(wire.sent) == 503
+
+
+# -- back-pressure ---------------------------------------------------------------------------------
+
+
+def test_slow_client_pauses_its_pool_and_slow_pool_its_client() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(post(b"hello")[:-2])
+    upstream, pool = edge.accept()
+    upstream.pause_writing()
+    assert not wire.reading
+    upstream.resume_writing()
+    assert wire.reading
+    client.data_received(b"lo")
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nx")
+    client.pause_writing()
+    assert not pool.reading
+    client.resume_writing()
+    assert pool.reading
+
+
+def test_connection_goes_back_to_the_pool_reading() -> None:
+    edge = core()
+    client, _ = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    client.pause_writing()
+    upstream.data_received(answer(b"x"))
+    assert pool.reading
+    # A client that is still full pauses the next one it gets.
+    client.data_received(get())
+    assert not pool.reading
+
+
+def test_pipelined_requests_beyond_the_buffer_pause_the_client() -> None:
+    edge = core(limits=Limits(buffer_bytes=200))
+    client, wire = edge.client()
+    client.data_received(get())
+    client.data_received(get() * 10)
+    assert not wire.reading
+    upstream, _ = edge.accept()
+    for _ in range(11):
+        upstream.data_received(answer())
+    assert wire.reading
+    assert wire.sent.count(b"200 OK") == 11
+
+
+# -- tunnels ---------------------------------------------------------------------------------------
+
+WEBSOCKET = get("/ws", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x", ACME)
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+def test_websocket_is_a_tunnel_both_ways_from_the_first_byte() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(WEBSOCKET + b"early")
+    upstream, pool = edge.accept()
+    assert b"Connection: Upgrade\r\nUpgrade: websocket\r\n" in pool.take()
+    upstream.data_received(SWITCHED + b"hi")
+    head, _, first = wire.take().partition(b"\r\n\r\n")
+    assert status_of(head) == 101
+    assert b"Upgrade: websocket" in head
+    assert first == b"hi"
+    assert pool.take() == b"early"
+    client.data_received(b"\x00GET / HTTP/1.1\r\n\r\n")
+    assert pool.take() == b"\x00GET / HTTP/1.1\r\n\r\n"
+    upstream.connection_lost(None)
+    assert wire.closing
+    (record,) = edge.port.records
+    assert (record.status, record.aborted_by) == (101, 0)
+
+
+def test_refused_websocket_is_an_ordinary_answer() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(WEBSOCKET)
+    upstream, _ = edge.accept()
+    upstream.data_received(answer(b"no", "403 Forbidden"))
+    assert status_of(wire.sent) == 403
+    assert client.ask == states.IDLE
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket, h2c", "TLS/1.0", "WebSocketX"])
+def test_no_other_upgrade_is_passed_on(protocol: str) -> None:
+    edge = core()
+    client, _ = edge.client()
+    client.data_received(
+        get("/", "Connection: Upgrade, HTTP2-Settings", f"Upgrade: {protocol}", "HTTP2-Settings: A")
+    )
+    _, pool = edge.accept()
+    assert b"pgrade" not in pool.sent
+    assert b"settings" not in pool.sent.lower()
+
+
+def test_a_flip_closes_tunnels_after_a_grace_and_takes_the_next_request_of_a_kept_connection() -> None:
+    edge = canary()
+    tunnel, wire = edge.client()
+    tunnel.data_received(WEBSOCKET)
+    upstream, _ = edge.accept()
+    assert upstream.endpoint.host == "candidate"
+    upstream.data_received(SWITCHED)
+    other, _ = edge.client()
+    other.data_received(get("/", ACME))
+    candidate, _ = edge.accept()
+    candidate.data_received(answer())
+
+    edge.router(table("http://home:1", "http://candidate:1", epoch=2))
+    other.data_received(get("/", ACME))
+    home, _ = edge.accept()
+    assert home.endpoint.host == "home"
+    tunnel.data_received(b"still here")
+    edge.sweep(9.0)
+    assert not wire.closing
+    edge.sweep(10.1)
+    assert wire.closing
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_drain_closes_the_idle_and_lets_the_busy_finish() -> None:
+    edge = core()
+    idle, idle_wire = edge.client()
+    busy, busy_wire = edge.client()
+    busy.data_received(get())
+    upstream, _ = edge.accept()
+    edge.edge.drain()
+    assert idle_wire.closing
+    assert idle.ask == states.IDLE
+    assert not busy_wire.closing
+    upstream.data_received(answer())
+    assert b"Connection: close" in busy_wire.sent
+    assert busy_wire.closing
+    assert edge.router.home.endpoints[0].idle == []
+
+
+def test_cut_at_the_end_of_a_drain_is_recorded_as_such() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get())
+    _, pool = edge.accept()
+    client.cut()
+    assert wire.events[-1] == pool.events[-1] == "abort"
+    assert edge.port.records[0].aborted_by == 4
+
+
+def test_connection_past_the_limit_is_503() -> None:
+    edge = core(limits=Limits(connections=1))
+    edge.client()
+    _, wire = edge.client()
+    assert status_of(wire.sent) == 503
+    assert b"Retry-After" in wire.sent
+
+
+def test_client_that_asks_to_close_is_closed() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get("/", "Connection: close"))
+    upstream, pool = edge.accept()
+    assert b"close" not in pool.sent
+    upstream.data_received(answer())
+    assert b"Connection: close" in wire.sent
+    assert wire.events[-1] == "close"
+    assert upstream in edge.router.home.endpoints[0].idle
+
+
+def test_every_state_and_event_of_the_tables_is_named_and_reachable() -> None:
+    for rows in (states.ASK, states.ANSWER):
+        targets = {target for row in rows.values() for target in row.values()}
+        assert targets <= set(rows)
+        assert set(rows) <= set(states.NAMES)
+        assert {event for row in rows.values() for event in row} <= set(states.NAMES)
+    first = (states.IDLE, states.NONE)
+    for start, rows in zip(first, (states.ASK, states.ANSWER), strict=True):
+        seen = {start}
+        while new := {target for state in seen for target in rows[state].values()} - seen:
+            seen |= new
+        assert seen == set(rows)
