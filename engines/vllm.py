@@ -70,6 +70,9 @@ _DELIVERY = frozenset(
 )
 
 
+_LATER_RENDERED = frozenset({CallKind.RESPONSE, CallKind.MESSAGE})
+
+
 class _Rendered(msgspec.Struct):
     token_ids: list[int]
     sampling_params: dict[str, Any]
@@ -134,12 +137,16 @@ class VllmEngine(OpenAIEngine):
     async def encode(self, call: Call) -> Encoding:
         """See :meth:`engines.base.Engine.encode`."""
         calls.check_token_form(self.base_url, call)
-        if self._renders is not False:
-            rendered = await self._render(call)
-            self._renders = rendered is not None
-            if rendered is not None:
-                return rendered
-        return await self._tokenize(calls.chat_of(self.base_url, call))
+        if self._renders is None:
+            self._renders = await self._has_route("/v1/chat/completions/render")
+        if not self._renders:
+            return await self._tokenize(calls.chat_of(self.base_url, call))
+        # The other APIs got their render routes later than chat; where one is missing, chat's words serve.
+        rendered = await self._render(call, optional=True) if call.kind in _LATER_RENDERED else None
+        if rendered is None:
+            rendered = await self._render(calls.chat_of(self.base_url, call), optional=False)
+        assert rendered is not None
+        return rendered
 
     async def load(self) -> Load:
         metrics = await self.metrics()
@@ -176,12 +183,12 @@ class VllmEngine(OpenAIEngine):
         decoder = GenerateDecoder(self.base_url, depth=prompt.sampling.logprobs, prompt=prompt.token_ids)
         return "/inference/v1/generate", body, decoder
 
-    async def _render(self, call: Call) -> Encoding | None:
-        """What the server makes of a call; None where it has no render routes."""
+    async def _render(self, call: Call, *, optional: bool) -> Encoding | None:
+        """What the server makes of a call; None where ``optional`` and it has no route for this API."""
         path = calls.PATHS[call.kind] + "/render"
         body = {**call.body, "model": self.model_for(call.model), "stream": False}
         body.pop("stream_options", None)
-        told = await self.endpoint.post(path, body, optional=True)
+        told = await self.endpoint.post(path, body, optional=optional)
         if told is None:
             return None
         try:
@@ -279,7 +286,7 @@ class VllmEngine(OpenAIEngine):
         try:
             await self.endpoint.post(path, {})
         except EngineRefused as error:
-            return error.status not in (404, 405)
+            return error.status not in (403, 404, 405)  # 403: behind --enable-scale-out
         return True
 
 

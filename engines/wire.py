@@ -164,6 +164,7 @@ class StreamDecoder(abc.ABC):
         for payload in payloads:
             if payload == DONE:
                 self._done = True
+            if self._done:
                 break
             try:
                 chunk = self._decode(payload)
@@ -295,7 +296,7 @@ class CompletionDecoder(StreamDecoder):
             step = self._plain_step(payload, received_s)
             if step is None:
                 steps += super().feed([payload], received_s)
-                if self._finish_reason is not None:
+                if self._finish_reason is not None or self._done:
                     steps += super().feed(payloads[place + 1 :], received_s)
                     break
             else:

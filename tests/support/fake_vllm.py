@@ -103,11 +103,16 @@ class FakeVllm:
         prompt = body.get("prompt")
         if isinstance(prompt, list):
             return prompt
-        text = prompt if prompt is not None else json.dumps(body.get("messages", body.get("input")))
+        given = body.get("messages", body.get("input"))
+        text = prompt if prompt is not None else json.dumps(given) if given else ""
         return list(text.encode())
 
     async def _render(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
+        if not self._ids(body):
+            return web.json_response({"error": {"message": "nothing to render", "code": 400}}, status=400)
+        if body.get("model") != MODEL:
+            return web.json_response({"error": {"message": "no such model", "code": 404}}, status=404)
         params: dict[str, Any] = {"temperature": body.get("temperature", 0.6), "top_p": 1.0, "min_p": 0.0}
         params |= {
             "repetition_penalty": 1.1,

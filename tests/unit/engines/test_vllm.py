@@ -173,6 +173,16 @@ def test_a_parameter_that_no_completions_request_carries_goes_as_itself() -> Non
     with_server(FakeVllm(), use)
 
 
+def test_a_call_for_a_model_that_is_not_served_leaves_the_next_call_as_it_was() -> None:
+    async def use(engine: Engine) -> None:
+        call = chat(max_tokens=9)
+        with pytest.raises(EngineRefused, match="HTTP 404"):
+            await engine.encode(msgspec.structs.replace(call, model="other"))
+        assert (await engine.encode(call)).sampling.temperature == 0.6
+
+    with_server(FakeVllm(), use)
+
+
 def test_without_scale_out_tokenize_and_openais_defaults_stand_in() -> None:
     server = FakeVllm("no scale-out")
     encoding = with_server(server, lambda engine: engine.encode(chat(temperature=0.2, stop="x", top_k=-1)))
@@ -198,7 +208,7 @@ def test_other_apis_are_rendered_by_the_server_or_put_in_the_words_of_chat(
 ) -> None:
     server = FakeVllm()
     with_server(server, lambda engine: engine.encode(Call(kind=kind, body=body, model="m")))
-    assert server.requests[0][0] in ("/v1/responses/render", "/v1/messages/render")
+    assert server.requests[-1][0] in ("/v1/responses/render", "/v1/messages/render")
     server = FakeVllm("no scale-out")
     encoding = with_server(server, lambda engine: engine.encode(Call(kind=kind, body=body, model="m")))
     assert encoding.sampling.max_tokens == 9
