@@ -92,7 +92,7 @@ def _chunk(lines: Iterator[bytes]) -> bytes:
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:
-    plain: dict[str, Any] = json_safe(msgspec.to_builtins(value))
+    plain: dict[str, Any] = json_safe(msgspec.to_builtins(value, str_keys=True))
     return plain
 
 

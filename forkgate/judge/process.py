@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 LOCK_WAIT_S = 10.0
 """For the judge of a supervisor that was killed a moment ago to end."""
 UPKEEP_S = 1.0
+STOP_S = 7.0
+"""What each part may take to stop, beyond its own drain time."""
 EVIDENCE_CLOSE_S = 10.0
 
 
@@ -127,16 +131,17 @@ class JudgeProcess:
         self._say_ready(publisher.table.epoch, keeper.durable)
         upkeep = asyncio.create_task(self._upkeep(publisher, checkpoints))
         await self._stop.wait()
+        log.info("stopping", extra={"drain_s": config.judge.drain_s})
         upkeep.cancel()
-        await mirror.close(config.judge.drain_s)
-        await judge.settle(config.judge.acknowledge_s)
-        await server.stop()
-        await checkpoints.save()
-        await admin.close()
+        await _within(config.judge.drain_s + STOP_S, "mirror", mirror.close(config.judge.drain_s))
+        await _within(STOP_S, "flips", judge.settle(config.judge.acknowledge_s))
+        await _within(STOP_S, "link", server.stop())
+        await _within(STOP_S, "checkpoint", checkpoints.save())
+        await _within(STOP_S, "admin API", admin.close())
         if page is not None:
-            await page.close()
-        await fleet.close()
-        await writer.close(EVIDENCE_CLOSE_S)
+            await _within(STOP_S, "metrics page", page.close())
+        await _within(STOP_S, "engines", fleet.close())
+        await _within(EVIDENCE_CLOSE_S + STOP_S, "evidence", writer.close(EVIDENCE_CLOSE_S))
         keeper.close()
         instruments.close()
         log.info("stopped")
@@ -232,6 +237,17 @@ class JudgeProcess:
         if self.settings.ready_fd is not None:
             os.write(self.settings.ready_fd, b"ready\n")
             os.close(self.settings.ready_fd)
+
+
+async def _within(limit_s: float, part: str, work: Coroutine[Any, Any, None]) -> None:
+    """One part of the stop. What hangs or fails is named and left behind: an orphaned judge must still
+    end."""
+    try:
+        await asyncio.wait_for(work, limit_s)
+    except TimeoutError:
+        log.error("still stopping after its time, left behind", extra={"part": part, "limit_s": limit_s})
+    except Exception:
+        log.exception("failed to stop", extra={"part": part})
 
 
 def read_settings(raw: bytes) -> JudgeSettings:

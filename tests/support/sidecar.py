@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from tests.support.fake_vllm import FakeVllm
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S
 
 CONFIG = """
 listen: {{host: 127.0.0.1, port: 0, workers: {workers}}}
@@ -41,6 +41,8 @@ rollouts:
 telemetry: {{prometheus: {{host: 127.0.0.1, port: 0}}}}
 """
 
+MARK = "FORKGATE_TEST_DIRECTORY"
+
 
 class Sidecar:
     """One ``forkgate serve`` on a directory. Its log is read as data."""
@@ -64,7 +66,10 @@ class Sidecar:
         log = self.log_file.open("ab")
         with log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "forkgate", "serve", str(self.file)], stdout=log, stderr=log
+                [sys.executable, "-m", "forkgate", "serve", str(self.file)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, MARK: str(self.directory)},
             )
         if self.session is None:
             self.session = aiohttp.ClientSession()
@@ -101,8 +106,19 @@ class Sidecar:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-            # Its children drain by themselves; the next test must not meet them.
-            await eventually(lambda: not any(alive(pid) for pid in self.pids()))
+            for pid in self.pids():  # a failed test waits for no drain
+                if self._ours(pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+    def _ours(self, pid: int) -> bool:
+        """A process id may be somebody else's by now; the mark in its environment is not."""
+        try:
+            return f"{MARK}={self.directory}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(
+                b"\0"
+            )
+        except OSError:
+            return False
 
     # -- asking -------------------------------------------------------------------------------------------
 
@@ -172,8 +188,6 @@ class Sidecar:
 
 async def eventually_async(condition: Any, what: str) -> None:
     """``eventually`` for a coroutine."""
-    from tests.support.waiting import PATIENCE_S
-
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not await condition():
