@@ -220,9 +220,9 @@ def probe(has: frozenset[Capability] = EVERYTHING, max_logprobs: int = 20, **fac
 
 
 class FakeEndpoint:
-    """Implements :class:`proxy.mirror.ShadowEndpoint`."""
+    """Implements :class:`proxy.mirror.ShadowEndpoint`, for a fake engine or a real adapter."""
 
-    def __init__(self, engine: FakeEngine, found: Probe | None = None, error: str | None = None) -> None:
+    def __init__(self, engine: Any, found: Probe | None = None, error: str | None = None) -> None:
         self.engine = engine
         self.probe = found if found is not None or error is not None else probe()
         self.error = error

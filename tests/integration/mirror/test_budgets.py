@@ -48,15 +48,20 @@ def opened(*engines: FakeEngine) -> None:
         engine.gate.set()
 
 
+async def blocked(made: Rig, by: str) -> None:
+    """Until the head of the queue waits for this reason."""
+    await eventually(lambda: (made.mirror.status()[0].blocked or "").startswith(by), f"a wait for {by}")
+
+
 def test_no_more_pairs_run_than_allowed_and_the_others_wait() -> None:
     async def main() -> None:
         baseline, candidate = gated(), gated()
         async with rig(baseline, candidate, in_flight=3) as made:
             made.submit(10)
             await eventually(lambda: candidate.active == 3, "three pairs")
+            await blocked(made, "in_flight_limit: 3 pairs run")
             (status,) = made.mirror.status()
             assert (status.running, status.queued) == (3, 7)
-            assert status.blocked == "in_flight_limit: 3 pairs run"
             opened(baseline, candidate)
             await made.settled()
             assert len(made.sink.pairs) == 10
@@ -104,7 +109,7 @@ def test_a_capture_that_waited_too_long_is_dropped_with_what_kept_it() -> None:
             made.submit()
             await eventually(lambda: candidate.active == 1, "the first pair")
             made.submit()
-            await eventually(lambda: made.mirror.status()[0].blocked, "the second to wait")
+            await blocked(made, "in_flight_limit")
             clock.wait(made, 6.0)
             made.submit()
             clock.wait(made, 6.0)
@@ -123,7 +128,7 @@ def test_tokens_a_second_are_kept_by_waiting() -> None:
         # A pair takes 2 x (5 prompt + 6 output) = 22 tokens, so 44 a second is two pairs a second.
         async with rig(tokens_per_second=44.0, in_flight=1, sources=clock.sources()) as made:
             made.submit(8)
-            await eventually(lambda: made.mirror.status()[0].blocked, "the rate to bite")
+            await blocked(made, "token_rate")
             assert len(made.sink.pairs) == 2
             assert made.mirror.status()[0].blocked == "token_rate: more than 44 tokens a second"
             for seconds in range(1, 4):
@@ -143,7 +148,7 @@ def test_a_queue_that_overflows_for_want_of_tokens_says_so() -> None:
             made.submit()
             await eventually(lambda: len(made.sink.pairs) == 1, "the first pair")
             made.submit()
-            await eventually(lambda: made.mirror.status()[0].blocked, "the rate to bite")
+            await blocked(made, "token_rate")
             made.submit(2)
             await eventually(lambda: made.sink.drops, "the drop")
             assert made.sink.reasons == ["token_rate"]
@@ -205,7 +210,7 @@ def test_a_slow_store_frees_the_engines_and_is_bounded_all_the_same() -> None:
             made.sink.store_gate = asyncio.Event()
             made.submit(100)
             await eventually(lambda: made.mirror.status()[0].storing == 20, "4 x 1 + 16 to wait")
-            await eventually(lambda: made.mirror.status()[0].blocked, "the lane to stop there")
+            await blocked(made, "in_flight_limit: 20 pairs wait for the store")
             assert made.mirror.status()[0].storing == 20
             assert made.ledger.balance().compared == 0
             made.sink.store_gate.set()
@@ -232,7 +237,7 @@ def test_shadows_wait_while_live_work_waits(load: Load, why: str) -> None:
         idle, live.now = live.now, load
         async with rig(live, dedicated=False, queue_items=2, sources=clock.sources()) as made:
             made.submit()
-            await eventually(lambda: made.mirror.status()[0].blocked, "the lane to wait")
+            await blocked(made, "pool_busy")
             assert why in str(made.mirror.status()[0].blocked)
             made.submit(2)
             await eventually(lambda: made.sink.drops, "the drop")
@@ -297,7 +302,7 @@ def test_captures_wait_for_the_baselines_first_probe() -> None:
         late = FakeEndpoint(FakeEngine(), error="http://late: not probed yet")
         async with rig(late, queue_items=1, sources=clock.sources()) as made:
             made.submit(1)
-            await eventually(lambda: made.mirror.status()[0].blocked, "the lane to wait")
+            await blocked(made, "baseline_unavailable")
             made.submit(1)
             await eventually(lambda: made.sink.drops, "the drop")
             reason, detail = made.sink.drops[2]
@@ -318,7 +323,7 @@ def test_a_candidate_that_never_answers_a_probe_becomes_evidence_after_a_while()
         never = FakeEndpoint(dead, error="http://dead: connection refused")
         async with rig(FakeEngine(), never, sources=clock.sources(), queue_age_s=100.0) as made:
             made.submit()
-            await eventually(lambda: made.mirror.status()[0].blocked, "the lane to wait")
+            await blocked(made, "in_flight_limit: pool new: http://dead")
             assert dead.calls == []
             clock.wait(made, PROBE_WAIT_S + 1.0)
             await made.settled()
