@@ -26,6 +26,9 @@ What a killed process held is charged by subtracting counts of *different* origi
     captures that the edge saw acknowledged, minus ends of that incarnation which the store holds, leaving
     out ends of captures that the edge is only now sending again.
 
+A dead edge's file is kept by its supervisor until the judge says that its account is settled: nothing of it
+is in flight any more. Until then, a judge that comes after a killed one gets the same counts again.
+
 A difference that comes out negative is no loss but a fault in somebody's counting: it is not clamped away, it
 stays visible as :attr:`Balance.gap`, which is 0 in a sound system.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -124,6 +124,8 @@ class JudgeLedger:
             captured=0, compared=0, dropped={}, in_flight_edge=0, in_flight_judge=0, faults=0
         )
         self._gone: OrderedDict[str, None] = OrderedDict()
+        self.on_settled: Callable[[str], None] = lambda incarnation: None
+        """Called when a dead incarnation has nothing in flight any more: its account is closed."""
         self.late_batches = 0
         """Batches of incarnations already declared dead; what they held was charged to ``edge_lost``."""
 
@@ -216,6 +218,10 @@ class JudgeLedger:
         """Those that :meth:`balance` can show one by one, the dead first."""
         return (*self._settled, *self._lives)
 
+    def settled(self, incarnation: str) -> bool:
+        """Whether this incarnation is dead and its account closed."""
+        return incarnation in self._gone and incarnation not in self._lives
+
     def in_flight(self, incarnation: str) -> frozenset[int]:
         """Sequences of this incarnation that the judge still works on."""
         life = self._lives.get(incarnation)
@@ -260,6 +266,7 @@ class JudgeLedger:
             return
         del self._lives[incarnation]
         self._settled[incarnation] = life
+        self.on_settled(incarnation)
         while len(self._settled) > SETTLED_KEPT:
             _, oldest = self._settled.popitem(last=False)
             self._folded = _add(self._folded, oldest.balance())

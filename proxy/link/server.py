@@ -102,6 +102,8 @@ class LinkServer:
         self._clock = clock
         self._peers: dict[str, _Peer] = {}
         self._flips: deque[Flip] = deque(maxlen=FLIPS_WATCHED)
+        self._reporters: dict[str, _Peer] = {}  # dead incarnation → the supervisor that reported it
+        self.ledger.on_settled = self._settled
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._server: grpc.aio.Server | None = None
         self.port = 0
@@ -259,9 +261,11 @@ class LinkServer:
             if kind == "acknowledge":
                 self._uses(peer, up.acknowledge.epoch)
             elif kind == "gone" and peer.is_supervisor:
+                incarnation = up.gone.edge.incarnation
+                self._reporters[incarnation] = peer
                 await self.bury(up.gone)
-                peer.settled.append(up.gone.edge.incarnation)
-                peer.news.set()
+                if self.ledger.settled(incarnation):
+                    self._settled(incarnation)
 
     async def _push(
         self, peer: _Peer, stream: object, write: Callable[[pb.WatchDown], Awaitable[None]]
@@ -292,6 +296,14 @@ class LinkServer:
     def _drop_complete(self) -> None:
         for flip in [flip for flip in self._flips if flip.complete]:
             self._flips.remove(flip)
+
+    def _settled(self, incarnation: str) -> None:
+        """Tell the supervisor that it may forget a dead edge: only now, since until its last capture has
+        ended a kill of this process would lose captures that nobody else remembers."""
+        reporter = self._reporters.pop(incarnation, None)
+        if reporter is not None:
+            reporter.settled.append(incarnation)
+            reporter.news.set()
 
     async def bury(self, gone: pb.EdgeGone) -> None:
         """Count an edge's end. Safe to tell twice."""

@@ -184,28 +184,36 @@ class Lane:
 
     async def _feed(self) -> None:
         while True:
-            self._wake.clear()
-            self._expire()
-            waiting = self._queue.head()
-            if waiting is None:
-                self._blocked = None
-                await self._wake.wait()
-                continue
-            spent_out = self.budget.spent_out(waiting.capture.tenant)
-            if spent_out is not None:
-                self._queue.pop()
-                self._drop(waiting.edge, waiting.capture, Dropped(*spent_out))
-                continue
-            pause_s = await self._pause_s()
-            if pause_s is None:
-                if len(self._queue):  # it may have been emptied while load was read
-                    self._start(self._queue.pop())
-                continue
-            expiry_s = self._queue.next_expiry_s()
-            if expiry_s is not None:
-                pause_s = min(pause_s, expiry_s + 0.001)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+            try:
+                await self._feed_once()
+            except Exception:  # a bug must not end the lane in silence
+                _LOG.exception("mirror of %s stumbled; it goes on", self.rollout.name)
+                await asyncio.sleep(1.0)
+
+    async def _feed_once(self) -> None:
+        """Start the head of the queue, or wait until it might start."""
+        self._wake.clear()
+        self._expire()
+        waiting = self._queue.head()
+        if waiting is None:
+            self._blocked = None
+            await self._wake.wait()
+            return
+        spent_out = self.budget.spent_out(waiting.capture.tenant)
+        if spent_out is not None:
+            self._queue.pop()
+            self._drop(waiting.edge, waiting.capture, Dropped(*spent_out))
+            return
+        pause_s = await self._pause_s()
+        if pause_s is None:
+            if len(self._queue):  # it may have been emptied while load was read
+                self._start(self._queue.pop())
+            return
+        expiry_s = self._queue.next_expiry_s()
+        if expiry_s is not None:
+            pause_s = min(pause_s, expiry_s + 0.001)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), pause_s)
 
     async def _pause_s(self) -> float | None:
         """None: the head may start. Else seconds after which to look again, if nothing happens before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -16,6 +17,8 @@ _LOG = logging.getLogger(__name__)
 
 LOAD_AGE_S = 1.0
 """How long a reading of an endpoint's load is believed."""
+LOAD_TIMEOUT_S = 2.0
+"""How long an endpoint may take to tell it; then it is unknown, and an arm will find out what is wrong."""
 KV_CACHE_LIMIT = 0.9
 """KV-cache use above which no shadow starts on an endpoint that serves live work."""
 
@@ -121,10 +124,13 @@ class Picker:
 
     async def _read(self, index: int, engine: Engine) -> str | None:
         try:
-            load = await engine.load()
-        except EngineError as error:
+            async with asyncio.timeout(LOAD_TIMEOUT_S):
+                load = await engine.load()
+        except (EngineError, TimeoutError) as error:
             if index not in self._unreadable:
-                _LOG.warning("load unknown, shadows do not wait for live work there: %s", error)
+                _LOG.warning(
+                    "load unknown, shadows do not wait for live work there: %s", error or engine.base_url
+                )
                 self._unreadable.add(index)
             return None
         self._unreadable.discard(index)

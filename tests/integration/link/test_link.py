@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 import subprocess
 import sys
 from collections.abc import Coroutine
@@ -488,13 +489,43 @@ def test_an_edge_killed_with_captures_in_hand_is_charged_from_its_file(tmp_path:
         )
         await watcher.start()
         watcher.edge_gone(read_ledger(ledger))
-        await eventually(lambda: settled == ["edge-1"], "the judge to count it")
+        await eventually(lambda: sink.gone, "the judge to count it")
         balance = server.ledger.balance("edge-1")
         assert (balance.captured, balance.in_flight_judge) == (48, 40)
         assert balance.dropped == {"edge_lost": 8}
         assert balance.balanced
+        # Its file may go only when the judge has nothing of it in hand any more.
+        for sequence in range(1, 40):
+            server.ledger.compared("edge-1", sequence)
+        assert settled == []
+        server.ledger.compared("edge-1", 40)
+        await eventually(lambda: settled == ["edge-1"], "the account to be closed")
+        assert server.ledger.balance("edge-1").balanced
         await watcher.close()
         await server.stop()
+
+    run(main())
+
+
+def test_a_judge_that_hangs_is_a_lost_judge_and_gets_the_same_batch_when_it_wakes(tmp_path: Path) -> None:
+    async def main() -> None:
+        target, store = unix_target(tmp_path), tmp_path / "store"
+        judge = await start_judge(target, store)
+        listener = ListListener()
+        link = EdgeLink(edge_settings(target), listener)
+        await link.start()
+        await eventually(lambda: listener.changes == ["lost", "back"], "the judge")
+        judge.send_signal(signal.SIGSTOP)
+        offer(link, 10)
+        await eventually(lambda: listener.changes[-1] == "lost", "the judge to be given up")
+        assert link.counts().held == 10
+        judge.send_signal(signal.SIGCONT)
+        await eventually(lambda: link.counts().delivered == 10, "delivery")
+        await eventually(lambda: listener.changes[-1] == "back", "its return")
+        assert sorted(read_store(store).ends["edge-1"]) == [2, 4, 6, 8, 10]
+        judge.kill()
+        await judge.wait()
+        await link.close(0.0)
 
     run(main())
 

@@ -42,11 +42,17 @@ def test_an_end_of_something_never_received_is_a_fault() -> None:
 def test_captures_of_a_dead_edge_still_end_at_the_judge() -> None:
     ledger = JudgeLedger()
     ledger.receive(counts("e", 3), 1, [1, 2], Past())
+    settled: list[str] = []
+    ledger.on_settled = settled.append
     ledger.gone(counts("e", 4), None)
     assert ledger.balance("e").dropped == {"edge_lost": 2}
+    assert not ledger.settled("e")
     assert ledger.in_flight("e") == {1, 2}
     ledger.compared("e", 1)
+    assert settled == []
     ledger.dropped("e", 2, DropReason.TOO_OLD)
+    assert settled == ["e"]
+    assert ledger.settled("e")
     assert ledger.balance("e") == Balance(
         captured=4,
         compared=1,
