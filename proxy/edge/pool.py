@@ -59,7 +59,9 @@ class Endpoint:
                 if tls.client_cert_file is not None:
                     context.load_cert_chain(tls.client_cert_file, tls.client_key_file)
             except (OSError, ssl.SSLError) as error:
-                raise SettingsError(f"endpoint {self.url}: its TLS files cannot be used: {error}") from error
+                raise SettingsError(
+                    f"endpoint {self.url}: its TLS files ({tls.ca_file}, {tls.client_cert_file}) cannot be used: {error}"
+                ) from error
             context.set_alpn_protocols(["http/1.1"])
             self._context = context
         return self._context

@@ -79,11 +79,19 @@ def listen_context(tls: ListenTLS) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(tls.cert_file, tls.key_file)
-        if tls.client_ca_file is not None:
-            context.load_verify_locations(tls.client_ca_file)
-            context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"listen.tls: certificate, key or client CA cannot be used: {error}") from error
+        raise SettingsError(
+            f"listen.tls: {tls.cert_file} with key {tls.key_file} cannot be used: {error}; "
+            "give a PEM chain and its unencrypted key"
+        ) from error
+    if tls.client_ca_file is not None:
+        try:
+            context.load_verify_locations(tls.client_ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(
+                f"listen.tls: client_ca_file {tls.client_ca_file} cannot be used: {error}; give PEM certificates"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

@@ -331,8 +331,7 @@ class Arrived:
         if length is not None:
             self.body = await self.reader.readexactly(int(length))
         elif self.header("transfer-encoding") is not None:
-            while not self.body.endswith(b"0\r\n\r\n"):
-                self.body += await self.reader.readuntil(b"\r\n")
+            self.body = await read_chunked(self.reader)
         return self.body
 
     def say(self, data: bytes) -> None:
@@ -419,6 +418,22 @@ def get(target: str = "/", *headers: str) -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: edge", *headers, "", ""]).encode()
 
 
+async def read_chunked(reader: asyncio.StreamReader) -> bytes:
+    """A chunked body as it came, trailers included."""
+    body = b""
+    while True:
+        line = await reader.readuntil(b"\r\n")
+        body += line
+        size = int(line.partition(b";")[0], 16)
+        if not size:
+            break
+        body += await reader.readexactly(size + 2)
+    while line != b"\r\n":
+        line = await reader.readuntil(b"\r\n")
+        body += line
+    return body
+
+
 async def read_answer(reader: asyncio.StreamReader, *, head_only: bool = False) -> tuple[bytes, bytes]:
     """Head (without its empty line) and body of one answer, chunk framing kept."""
     head = (await reader.readuntil(b"\r\n\r\n"))[:-4]
@@ -429,10 +444,7 @@ async def read_answer(reader: asyncio.StreamReader, *, head_only: bool = False) 
         length = int(lower.split(b"\r\ncontent-length:")[1].split(b"\r\n")[0])
         return head, await reader.readexactly(length)
     if b"\r\ntransfer-encoding: chunked" in lower:
-        body = b""
-        while not body.endswith(b"0\r\n\r\n"):
-            body += await reader.readuntil(b"\r\n")
-        return head, body
+        return head, await read_chunked(reader)
     return head, await reader.read()
 
 
