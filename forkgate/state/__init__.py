@@ -1,23 +1,7 @@
 """What outlives a process, in ``state_dir``: where each file is, and how it is written so that it survives.
 
-``lock`` keeps a second ``serve`` out, ``table_file`` keeps the last route table, ``latch`` keeps rollbacks.
+``paths`` names every file, ``lock`` keeps a second ``serve`` out, ``table_file`` keeps the last route
+table, ``latch`` keeps rollbacks, ``unreadable`` says what a latch that nobody can read is taken for.
+
+Imports nothing: the command line needs ``paths`` alone, and starts fast.
 """
-
-from forkgate.state.latch import Latch, LatchCorrupt, Latched, LatchFile
-from forkgate.state.lock import Locked, StateLock
-from forkgate.state.paths import StatePaths
-from forkgate.state.table_file import read_table, write_table
-from forkgate.state.unreadable import all_latched
-
-__all__ = [
-    "Latch",
-    "LatchCorrupt",
-    "LatchFile",
-    "Latched",
-    "Locked",
-    "StateLock",
-    "StatePaths",
-    "all_latched",
-    "read_table",
-    "write_table",
-]

@@ -20,7 +20,7 @@ class MetricsPage:
         self.host = host
         self.port = port
         self._registry = CollectorRegistry()
-        self._prometheus = PrometheusMetricReader(registry=self._registry)
+        self._prometheus = PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)
         self._runner: web.AppRunner | None = None
 
     @property

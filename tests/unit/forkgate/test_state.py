@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from forkgate.state import Locked, StateLock, StatePaths, read_table, write_table
-from forkgate.state.table_file import TableCorrupt
+from forkgate.state.lock import Locked, StateLock
+from forkgate.state.paths import StatePaths
+from forkgate.state.table_file import TableCorrupt, read_table, write_table
 from policies.routes import Pool, PoolName, RouteTable
 
 TABLE = RouteTable(
@@ -32,7 +33,7 @@ def test_second_holder_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
 
 def test_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from forkgate.state import StateLock;"
+        "import sys, pathlib; from forkgate.state.lock import StateLock;"
         "StateLock(pathlib.Path(sys.argv[1])).acquire(); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

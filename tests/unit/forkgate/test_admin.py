@@ -1,0 +1,245 @@
+"""The admin API over a real unix socket, with a real evidence store behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+import uvloop
+
+from comparator.evidence import Batch, EvidenceStore, PairDone
+from forkgate.admin import AdminError, AdminServer, Refused
+from tests.support.exchanges import pair
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await work
+
+    uvloop.run(bounded())
+
+
+class NotedJudge:
+    """An AdminPort that answers from memory."""
+
+    def __init__(self, evidence: Path) -> None:
+        self.evidence_path = evidence
+        self.lifted: list[tuple[str, str]] = []
+        self.reasons: list[str] = []
+
+    async def status(self) -> dict[str, Any]:
+        return {"epoch": 7}
+
+    def ledger(self) -> dict[str, Any]:
+        return {"balanced": True}
+
+    def rollouts(self) -> list[dict[str, Any]]:
+        return [{"name": "r"}]
+
+    def rollout(self, name: str) -> dict[str, Any]:
+        if name != "r":
+            raise Refused(404, f"no rollout is called {name!r}", code="not_found")
+        return {"name": "r"}
+
+    async def lift(self, name: str, reason: str) -> dict[str, Any]:
+        self.lifted.append((name, reason))
+        return {"rollout": {"name": name}, "epoch": 8}
+
+    async def replay(self, capture_id: str) -> dict[str, Any]:
+        raise RuntimeError("a bug")
+
+    def not_ready(self) -> list[str]:
+        return self.reasons
+
+
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+def served(tmp_path: Path, test: Callable[[Ask, NotedJudge], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        judge = NotedJudge(tmp_path / "evidence.db")
+        server = AdminServer(tmp_path / "admin.sock", judge)
+        await server.start()
+        connector = aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
+        async with aiohttp.ClientSession(connector=connector) as session:
+
+            async def ask(method: str, path: str, data: Any = None) -> tuple[int, Any]:
+                async with session.request(method, f"http://judge{path}", data=data) as response:
+                    raw = await response.read()
+                    ndjson = response.content_type == "application/x-ndjson"
+                    return response.status, raw if ndjson else orjson.loads(raw)
+
+            await test(ask, judge)
+        await server.close()
+
+    run(main())
+
+
+def stored(tmp_path: Path, count: int) -> None:
+    store = EvidenceStore(tmp_path / "evidence.db", 100_000_000)
+    pairs = tuple(
+        PairDone(
+            pair=pair((1, 2, 3), (1, 2, 3 + number % 2), capture_id=f"c-{number}"),
+            incarnation="e",
+            sequence=number,
+        )
+        for number in range(1, count + 1)
+    )
+    store.add(Batch(pairs=pairs))
+    store.close()
+
+
+def test_socket_is_its_owners_alone(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        assert stat.S_IMODE((tmp_path / "admin.sock").stat().st_mode) == 0o600
+
+    served(tmp_path, test)
+
+
+def test_socket_left_by_a_killed_judge_is_replaced(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "admin.sock"))
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        assert await ask("GET", "/healthz") == (200, {"status": "ok"})
+
+    served(tmp_path, test)
+
+
+def test_file_that_is_no_socket_is_somebodys_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "admin.sock").write_text("mine")
+
+    async def main() -> None:
+        server = AdminServer(tmp_path / "admin.sock", NotedJudge(tmp_path / "evidence.db"))
+        with pytest.raises(AdminError, match="it is no socket"):
+            await server.start()
+
+    run(main())
+    assert (tmp_path / "admin.sock").read_text() == "mine"
+
+
+def test_not_ready_says_why(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        assert await ask("GET", "/readyz") == (200, {"ready": True, "reasons": []})
+        judge.reasons = ["pool old: nobody answers"]
+        assert await ask("GET", "/readyz") == (503, {"ready": False, "reasons": ["pool old: nobody answers"]})
+
+    served(tmp_path, test)
+
+
+def test_lift_needs_a_reason(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        for body in (b"{}", b'{"reason": "  "}', b'{"reason": 3}'):
+            status, answer = await ask("POST", "/v1/rollouts/r/lift", body)
+            assert status == 400
+            assert answer["error"]["param"] == "reason"
+        assert judge.lifted == []
+        status, answer = await ask("POST", "/v1/rollouts/r/lift", b'{"reason": " fixed "}')
+        assert (status, answer["epoch"]) == (200, 8)
+        assert judge.lifted == [("r", "fixed")]
+
+    served(tmp_path, test)
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b"{nope"])
+def test_body_that_is_no_object_is_refused_in_the_openai_shape(tmp_path: Path, body: bytes) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        status, answer = await ask("POST", "/v1/rollouts/r/lift", body)
+        assert status == 400
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+        assert answer["error"]["type"] == "invalid_request_error"
+
+    served(tmp_path, test)
+
+
+def test_unknown_things_are_404_in_the_openai_shape(tmp_path: Path) -> None:
+    stored(tmp_path, 1)
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        for path in ("/v1/rollouts/none", "/v1/evidence/none", "/v1/nothing"):
+            status, answer = await ask("GET", path)
+            assert status == 404, path
+            assert answer["error"]["message"]
+
+    served(tmp_path, test)
+
+
+def test_bug_is_a_500_that_points_at_the_log(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        status, answer = await ask("POST", "/v1/evidence/c-1/replay")
+        assert status == 500
+        assert answer["error"]["type"] == "server_error"
+        assert "the judge's log has the details" in answer["error"]["message"]
+
+    served(tmp_path, test)
+
+
+def test_evidence_is_listed_newest_first_and_filtered(tmp_path: Path) -> None:
+    stored(tmp_path, 5)
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        _, every = await ask("GET", "/v1/evidence")
+        assert [one["capture_id"] for one in every["pairs"]] == ["c-5", "c-4", "c-3", "c-2", "c-1"]
+        _, forked = await ask("GET", "/v1/evidence?forked=true&limit=2")
+        assert [one["capture_id"] for one in forked["pairs"]] == ["c-5", "c-3"]
+        assert "fork at token 2" in forked["pairs"][0]["summary"]
+        _, rest = await ask("GET", f"/v1/evidence?forked=true&limit=2&cursor={forked['cursor']}")
+        assert [one["capture_id"] for one in rest["pairs"]] == ["c-1"]
+
+    served(tmp_path, test)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=99999", "forked=maybe"])
+def test_bad_filter_is_refused_and_named(tmp_path: Path, query: str) -> None:
+    stored(tmp_path, 1)
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        status, answer = await ask("GET", f"/v1/evidence?{query}")
+        assert status == 400
+        assert answer["error"]["param"] == query.partition("=")[0]
+
+    served(tmp_path, test)
+
+
+def test_shown_pair_carries_words_and_numbers(tmp_path: Path) -> None:
+    stored(tmp_path, 1)
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        _, shown = await ask("GET", "/v1/evidence/c-1")
+        assert "fork at output token 2" in shown["text"]
+        assert shown["explanations"][0]["fork"]["fork_index"] == 2
+        for word in ("artifact", "environment", "schedule", "numbers"):
+            assert word in shown["text"]
+
+    served(tmp_path, test)
+
+
+def test_export_streams_every_pair_oldest_first(tmp_path: Path) -> None:
+    stored(tmp_path, 250)
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        status, raw = await ask("GET", "/v1/evidence/export")
+        assert status == 200
+        lines = [orjson.loads(line) for line in raw.splitlines()]
+        assert [line["capture_id"] for line in lines] == [f"c-{number}" for number in range(1, 251)]
+
+    served(tmp_path, test)
+
+
+def test_missing_store_is_a_503(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        for path in ("/v1/evidence", "/v1/evidence/export", "/v1/evidence/c-1"):
+            status, answer = await ask("GET", path)
+            assert status == 503, path
+            assert answer["error"]["code"] == "evidence_unavailable"
+
+    served(tmp_path, test)

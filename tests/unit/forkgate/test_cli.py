@@ -1,0 +1,135 @@
+"""The command line: exit statuses, where words go, how little it loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+BAD = Path(__file__).parent / "bad_configs"
+
+
+def forkgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "forkgate", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def test_version_is_data() -> None:
+    done = forkgate("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "forkgate 0.1.0\n", "")
+
+
+def test_unknown_command_is_a_usage_error() -> None:
+    done = forkgate("srve")
+    assert done.returncode == 2
+    assert done.stdout == ""
+
+
+def test_check_config_passes_a_good_file() -> None:
+    done = forkgate("check-config", str(ROOT / "forkgate.example.yaml"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ok, 2 pools, home a100, rollouts: a100-to-h100" in done.stdout
+
+
+def test_check_config_names_every_problem_on_stderr_and_fails() -> None:
+    file = BAD / "several_at_once.yaml"
+    done = forkgate("check-config", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 3
+    assert all(line.startswith(f"{file}:") for line in done.stderr.splitlines())
+
+
+def test_check_config_as_json_is_one_value_on_stdout() -> None:
+    done = forkgate("check-config", str(BAD / "percent_range.yaml"), "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    told = json.loads(done.stdout)
+    assert told["ok"] is False
+    assert told["problems"][0]["message"] == "150 is outside 0-100"
+    assert told["problems"][0]["path"] == "rollouts[0].shadow.percent"
+
+
+def test_schema_is_json_on_stdout() -> None:
+    done = forkgate("config", "schema")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["title"] == "forkgate configuration"
+
+
+def test_serve_refuses_a_bad_file_before_it_binds_anything(tmp_path: Path) -> None:
+    done = forkgate("serve", str(BAD / "home_unknown.yaml"))
+    assert done.returncode == 2
+    assert "home: no pool is called 'olds', did you mean 'old'?" in done.stderr
+
+
+def test_serve_refuses_a_missing_file() -> None:
+    done = forkgate("serve", "/nonexistent.yaml")
+    assert (done.returncode, done.stderr) == (2, "/nonexistent.yaml: no such file\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("status",), ("rollout", "list"), ("evidence", "list"), ("evidence", "replay", "x")]
+)
+def test_nobody_at_the_door_is_could_not_measure(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = forkgate(*arguments, "--state-dir", str(tmp_path))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "no judge answers there, is `forkgate serve` running?" in done.stderr
+
+
+def test_lift_without_a_reason_is_a_usage_error(tmp_path: Path) -> None:
+    assert forkgate("rollout", "lift", "r", "--state-dir", str(tmp_path)).returncode == 2
+    done = forkgate("rollout", "lift", "r", "--reason", " ", "--state-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert "say why it is safe to go on" in done.stderr
+
+
+def test_judge_that_says_nonsense_is_reported_not_traced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "admin.sock"))
+        listener.listen()
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65_536)
+                peer.sendall(b"HTTP/1.1 500 no\r\ncontent-length: 4\r\n\r\noops")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = forkgate("status", "--state-dir", str(tmp_path))
+        thread.join()
+    assert done.returncode == 4
+    assert "the judge answered 500" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_and_status_load_nothing_heavy() -> None:
+    code = (
+        "import sys; import forkgate.cli.app, forkgate.cli.door, forkgate.state.paths;"
+        "heavy = {'grpc', 'numpy', 'scipy', 'aiohttp', 'torch', 'opentelemetry', 'ruamel', 'sqlite3'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_engine_without_torch_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import importlib.util, sys; real = importlib.util.find_spec;"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'torch' else real(name, *a);"
+        "sys.argv = ['forkgate', 'engine', '--model', 'x']; from forkgate.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "forkgate engine: torch not installed, run: pip install 'forkgate[torch]'\n"

@@ -1,0 +1,108 @@
+"""Metrics: names, labels that a client cannot multiply, and the page that shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import aiohttp
+import pytest
+import uvloop
+
+from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError
+from policies.verdict import Answer, Verdict
+from tests.support.exchanges import live
+
+
+def observed() -> Observed:
+    return Observed(
+        edges=4,
+        epoch=9,
+        captured=10,
+        compared=6,
+        dropped={"too_old": 3},
+        in_flight=1,
+        rolled_back={"r": True},
+        evidence_bytes=4096,
+    )
+
+
+async def scrape(instruments_with: list[str]) -> dict[str, str]:
+    page = MetricsPage("127.0.0.1", 0)
+    instruments = Instruments([page.reader], {"service.name": "forkgate"}, instruments_with, observed)
+    await page.start()
+    instruments.live(
+        [live(tenant="acme", status=200), live(tenant="<script>", status=503), live(tenant="x2", status=0)]
+    )
+    instruments.live([live(tenant="acme", status=200, retried=True, aborted_by="client", canary=True)])
+    instruments.pair("r", None)
+    instruments.fork("r")
+    instruments.flip("r", 0.012, 0.003, 1)
+    instruments.verdict("r", Verdict(gate="g", answer=Answer.FAIL, value=1.0, limit=0.0, n=1, reason="x"))
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{page.port}/metrics") as response,
+    ):
+        assert response.status == 200
+        text = await response.text()
+    await page.close()
+    instruments.close()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return dict(line.rsplit(" ", 1) for line in lines)
+
+
+def value(found: dict[str, str], name: str, *labels: str) -> float:
+    (number,) = [
+        float(at)
+        for series, at in found.items()
+        if series.partition("{")[0] == name and all(label in series for label in labels)
+    ]
+    return number
+
+
+def test_page_shows_every_instrument() -> None:
+    found = uvloop.run(scrape(["acme"]))
+    assert (
+        value(
+            found,
+            "forkgate_live_requests_total",
+            'forkgate_tenant="acme"',
+            'status_class="2xx"',
+            'pool="old"',
+        )
+        == 1
+    )
+    assert value(found, "forkgate_live_requests_total", 'forkgate_tenant="acme"', 'pool="new"') == 1
+    assert value(found, "forkgate_live_retried_total") == 1
+    assert value(found, "forkgate_live_aborted_total", 'aborted_by="client"') == 1
+    assert value(found, "forkgate_live_time_to_first_byte_seconds_count", 'pool="old"') == 3
+    assert value(found, "forkgate_shadow_captures_total") == 10
+    assert value(found, "forkgate_shadow_drops_total", 'reason="too_old"') == 3
+    assert value(found, "forkgate_shadow_forks_total") == 1
+    assert value(found, "forkgate_shadow_pairs_total") == 1
+    assert value(found, "forkgate_flip_duration_seconds_sum") == 0.012
+    assert value(found, "forkgate_flip_fsync_duration_seconds_sum") == 0.003
+    assert value(found, "forkgate_flip_unacknowledged_total") == 1
+    assert value(found, "forkgate_gate_verdicts_total", 'answer="fail"') == 1
+    assert value(found, "forkgate_edges_connected") == 4
+    assert value(found, "forkgate_routes_epoch") == 9
+    assert value(found, "forkgate_rollout_rolled_back", 'rollout="r"') == 1
+
+
+def test_tenant_that_nobody_configured_makes_no_series_of_its_own() -> None:
+    found = uvloop.run(scrape(["acme"]))
+    assert not [series for series in found if "script" in series or "x2" in series]
+    assert value(found, "forkgate_live_requests_total", 'tenant="other"', 'status_class="5xx"') == 1
+    assert value(found, "forkgate_live_requests_total", 'tenant="other"', 'status_class="none"') == 1
+
+
+def test_taken_port_is_refused_in_words() -> None:
+    async def main() -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            with pytest.raises(PageError, match=rf"127\.0\.0\.1:{port} cannot be listened on"):
+                await MetricsPage("127.0.0.1", port).start()
+
+    asyncio.run(main())
