@@ -52,6 +52,12 @@ def pinned(core: int | Iterable[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def pin(pid: int, core: int) -> None:
+    """Move a running process, every thread of it, to one core."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {core})
+
+
 def cpu_s(pids: Iterable[int]) -> float:
     """User plus system seconds that these processes have spent since they started."""
     return sum(time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) for pid in pids) / 1e9

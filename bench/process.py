@@ -7,7 +7,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import orjson
@@ -20,7 +20,7 @@ READY_S = 30.0
 @contextlib.contextmanager
 def process(
     arguments: Sequence[str],
-    core: int,
+    core: int | Iterable[int],
     log: Path,
     *,
     stdin: bytes | None = None,

@@ -100,28 +100,52 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
             raise BenchError("; ".join(trouble) + "\n" + tail(self.log))
 
 
+_ENGINE: dict[str, object] = {"kind": "vllm", "first_chunk_timeout_s": 600}
+"""Patient: a stalled arm stays stalled as long as a case lasts."""
+
+_PATIENT_POLICY = """\
+level: token
+alpha: 0.05
+on_fail: rollback
+gates:
+  never: {kind: latency, source: live, metric: ttft, maximum_s: 1000000}
+"""
+
+
+def patient_policy(directory: Path) -> str:
+    """A policy that no candidate of the bench breaches: its trouble goes on as long as it is watched."""
+    file = directory / "patient.yaml"
+    file.write_text(_PATIENT_POLICY)
+    return str(file)
+
+
 def configuration(
     state_dir: Path,
     *,
     live_url: str,
-    baseline: EngineStub | None,
+    baseline: EngineStub,
     candidate: EngineStub | None,
     shadow: dict[str, object],
+    policy: str = "audit",
     canary: bool = False,
 ) -> dict[str, object]:
-    """A configuration file. Without engines there is no rollout: plain pass-through with a judge."""
-    home: dict[str, object] = {"name": LIVE, "endpoints": [live_url]}
+    """A configuration file. Without a candidate there is no rollout: plain pass-through with a judge."""
+    home = {
+        "name": LIVE,
+        "endpoints": [live_url],
+        "shadow_endpoints": [baseline.url],
+        "engine": _ENGINE,
+    }
     pools = [home]
     rollouts: list[dict[str, object]] = []
-    if baseline is not None and candidate is not None:
-        home["shadow_endpoints"] = [baseline.url]
-        pools.append({"name": CANDIDATE, "endpoints": [candidate.url]})
+    if candidate is not None:
+        pools.append({"name": CANDIDATE, "endpoints": [candidate.url], "engine": _ENGINE})
         rollouts.append(
             {
                 "name": ROLLOUT,
                 "baseline": LIVE,
                 "candidate": CANDIDATE,
-                "policy": "audit",
+                "policy": policy,
                 "global_seed": "bench",
                 "shadow": shadow,
                 "canary": {"tenants": [TENANT] if canary else []},
@@ -141,12 +165,17 @@ def configuration(
 
 
 @contextlib.contextmanager
-def sidecar(core: int, command: str, directory: Path, config: dict[str, object]) -> Iterator[Sidecar]:
-    """``forkgate serve`` or ``forkgate judge`` on one core, until its engines are probed and edges are in."""
+def sidecar(cores: Cores, command: str, directory: Path, config: dict[str, object]) -> Iterator[Sidecar]:
+    """``forkgate serve`` or ``forkgate judge``, once its engines are probed and its edges are in.
+
+    A judge alone has the proxy's core. Beside edges, which are pinned there, judge and supervisor run where
+    there is room, as in life.
+    """
     file, log = directory / "forkgate.yaml", directory / f"{command}.log"
     file.write_bytes(orjson.dumps(config))  # JSON is YAML
     state_dir = Path(str(config["state_dir"]))
-    with process([sys.executable, "-m", "forkgate", command, str(file)], core, log) as child:
+    room = (cores.proxy,) if command == "judge" else (cores.proxy, cores.load)
+    with process([sys.executable, "-m", "forkgate", command, str(file)], room, log) as child:
         up = Sidecar(port=0, judge_pid=0, edge_pids=(), state_dir=state_dir, log=log)
         workers = 1 if command == "serve" else 0
 
@@ -163,4 +192,6 @@ def sidecar(core: int, command: str, directory: Path, config: dict[str, object])
         port = int(status["listen"][0].rsplit(":", 1)[1]) if status["listen"] else 0
         edges = tuple(pid for pid in machine.children(child.pid) if pid != judge_pid)
         assert len(edges) == workers, f"{edges} are not {workers} edge workers of {os.getpid()}'s sidecar"
+        for pid in edges:
+            machine.pin(pid, cores.proxy)
         yield Sidecar(port=port, judge_pid=judge_pid, edge_pids=edges, state_dir=state_dir, log=log)

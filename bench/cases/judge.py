@@ -53,7 +53,7 @@ async def run(run: Run) -> list[Figure]:
         config = configuration(
             directory / "state", live_url=baseline.url, baseline=baseline, candidate=candidate, shadow=SHADOW
         )
-        judge = stack.enter_context(sidecar(run.cores.proxy, "judge", directory, config))
+        judge = stack.enter_context(sidecar(run.cores, "judge", directory, config))
         async with feeder(f"unix:{judge.state_dir}/link.sock") as source:
             feeding = asyncio.create_task(_keep_busy(judge, source))
             try:

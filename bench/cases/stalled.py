@@ -1,10 +1,10 @@
 """What live clients feel of a candidate that stalls: nothing, it is hoped.
 
-Two sidecars, both as ``forkgate serve`` starts them: one has no rollout; the other samples every request for
-a rollout whose candidate takes each request and never says a word. Blocks of open load alternate between
-the two, in turning order, with the same arrivals. The figure is the median over pairs of blocks of the ratio
-of the live p99. Edge, judge and supervisor of a sidecar all share the proxy's core: a judge that is busy with
-its stalled arms would be felt.
+Two sidecars, both as ``forkgate serve`` starts them: one has no rollout; the other samples 10 % of its
+requests (the default) for a candidate that takes each one and never says a word. Blocks of open load alternate
+between the two, in turning order, with the same arrivals. The figure is the median over pairs of
+blocks of the ratio of the live p99. Edges are pinned to the proxy's core; judge and supervisor run on either
+core, as in life, so a judge that is busy with its stalled arms is felt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.engine_stub import Mode
 from bench.machine import BenchError
 from bench.peers import Peer
 from bench.report import Figure
-from bench.sidecar import configuration, engine_stub, sidecar
+from bench.sidecar import configuration, engine_stub, patient_policy, sidecar
 
 KEYS = ("stalled_candidate_p99",)
 
@@ -37,16 +37,18 @@ async def run(run: Run) -> list[Figure]:
         candidate = stack.enter_context(engine_stub(run.cores, step_s=_STEP_S))
         url = f"http://127.0.0.1:{stub.port}"
         ups = {}
-        for name, engines, shadow in (
-            (_PLAIN, (None, None), {}),
-            (_STALLED, (baseline, candidate), {**SHADOW, "in_flight": 8, "queue_items": 256}),
-        ):
+        for name, rival in ((_PLAIN, None), (_STALLED, candidate)):
             here = directory / name.replace(" ", "-")
             here.mkdir()
             config = configuration(
-                here / "state", live_url=url, baseline=engines[0], candidate=engines[1], shadow=shadow
+                here / "state",
+                live_url=url,
+                baseline=baseline,
+                candidate=rival,
+                shadow={**SHADOW, "percent": 10, "in_flight": 8, "queue_items": 256, "arm_timeout_s": 600},
+                policy=patient_policy(here),
             )
-            ups[name] = stack.enter_context(sidecar(run.cores.proxy, "serve", here, config))
+            ups[name] = stack.enter_context(sidecar(run.cores, "serve", here, config))
         candidate.become(Mode.STALL)
         plain, stalled = (Peer(name=name, port=up.port, pids=up.edge_pids) for name, up in ups.items())
         blocks = await latency.paired_blocks(run, stalled, plain)

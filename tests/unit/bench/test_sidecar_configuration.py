@@ -18,7 +18,7 @@ ENGINE = EngineStub(port=9, pid=1)
 @pytest.mark.parametrize(
     ("options", "percent", "canaries"),
     [
-        ({"baseline": None, "candidate": None, "shadow": {}}, None, ()),
+        ({"baseline": ENGINE, "candidate": None, "shadow": {}}, None, ()),
         ({"baseline": ENGINE, "candidate": ENGINE, "shadow": SHADOW}, 100, ()),
         ({"baseline": ENGINE, "candidate": ENGINE, "shadow": SHADOW, "canary": True}, 100, ("acme",)),
     ],
