@@ -108,6 +108,7 @@ class EdgeLink:
         self._loop = asyncio.get_running_loop()
         self._on_table.judge_lost()
         if self._settings.judge is None:
+            self._outbox.refuses = DropReason.NO_JUDGE
             return
         self._channel = open_channel(self._settings.judge, self._settings.link_tls)
         stub = LinkStub(self._channel)

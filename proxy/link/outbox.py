@@ -66,7 +66,8 @@ class Outbox:
         self._batch: pb.Batch | None = None
         self._batch_number = 0
         self._reported: object = None
-        self._closed = False
+        self.refuses: DropReason | None = None
+        """Set when nothing will ever be sent (again): why captures are dropped at once."""
         self.reachable = False
         """Whether a judge answers: a queue that overflows without one says ``no_judge``."""
 
@@ -90,8 +91,8 @@ class Outbox:
         queue = self._queue
         if queue and now - queue[0][0] > self._age_s:
             self._expire(now)
-        if self._closed:
-            self._count_drop(DropReason.SHUTDOWN)
+        if self.refuses is not None:
+            self._count_drop(self.refuses)
         elif size > CAPTURE_BYTES:
             self._count_drop(DropReason.BODY_TOO_LARGE)
         elif len(queue) >= self._queue_items:
@@ -101,7 +102,7 @@ class Outbox:
         else:
             queue.append((now, sequence, size, head, body))
             self._bytes += size
-            if self._asked < 2 and (len(queue) >= self._batch_items or self._bytes >= self._batch_bytes):
+            if self._asked < 2 and self._is_full():
                 self._ask(2)
             elif not self._asked:
                 self._ask(1)
@@ -184,8 +185,8 @@ class Outbox:
         batch.ledger.dropped.update(counts.dropped)
         self._batch_number += 1
         batch.batch = self._batch_number
-        if queue:
-            self._ask(2)
+        if queue:  # a rest waits for company like anything else
+            self._ask(2 if self._is_full() else 1)
         return batch
 
     def report_again(self) -> None:
@@ -208,7 +209,7 @@ class Outbox:
 
     def abandon(self) -> None:
         """End all that certainly never left. The batch under way may have arrived: it stays held."""
-        self._closed = True
+        self.refuses = DropReason.SHUTDOWN
         while self._open:
             self._open.pop()
             self._count_drop(DropReason.SHUTDOWN)
@@ -216,6 +217,10 @@ class Outbox:
             self._queue.popleft()
             self._count_drop(DropReason.SHUTDOWN)
         self._bytes = 0
+
+    def _is_full(self) -> bool:
+        """Whether what is queued fills a batch."""
+        return len(self._queue) >= self._batch_items or self._bytes >= self._batch_bytes
 
     def _expire(self, now: float) -> None:
         queue = self._queue

@@ -286,6 +286,21 @@ def test_without_a_judge_a_full_queue_says_so(tmp_path: Path) -> None:
     run(main())
 
 
+def test_an_edge_that_has_no_judge_at_all_keeps_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        listener = ListListener()
+        link = EdgeLink(edge_settings(None), listener)
+        await link.start()
+        assert listener.changes == ["lost"]
+        offer(link, 3)
+        link.live(1.0, "t", "p", "e", 200, 0.1, 0.2, 1, 2, 0, 0)
+        counts = link.counts()
+        assert (counts.captured, counts.dropped, counts.held) == (3, {"no_judge": 3}, 0)
+        await link.close(1.0)
+
+    run(main())
+
+
 def test_with_a_judge_that_takes_nothing_a_full_queue_is_a_full_queue(tmp_path: Path) -> None:
     async def main() -> None:
         stuck = asyncio.Event()

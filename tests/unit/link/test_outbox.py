@@ -82,7 +82,12 @@ def test_it_asks_once_for_soon_and_once_for_now() -> None:
     box.offer()
     assert box.asked == [False, True]
     box.outbox.next_batch()
-    assert box.asked == [False, True, True]  # one is left over
+    assert box.asked == [False, True, False]  # one is left over and waits for company
+    for _ in range(6):
+        box.offer()
+    box.outbox.delivered()
+    box.outbox.next_batch()
+    assert box.asked == [False, True, False, True, True]  # four are: another batch is full
 
 
 def test_live_records_ask_for_now_when_half_their_room_is_taken() -> None:
