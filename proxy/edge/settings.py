@@ -33,7 +33,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connections: int = 10_000
     """Client connections a worker; further ones are answered 503 and closed."""
     retry_body_bytes: int = 1_048_576
-    """Canary requests keep up to this much of their body, so that home can answer when the candidate fails."""
+    """Canary requests keep up to this much of their body, so that home can answer when the candidate
+    fails."""
     capture_body_bytes: int = 1_048_576
     """Sampled requests with a larger body are dropped with reason ``body_too_large``."""
     buffer_bytes: int = 65_536
@@ -59,7 +60,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tunnel_grace_s: float = 10.0
     """After a flip, how long a WebSocket tunnel to a pool that is no longer its tenant's may live."""
     eject_s: float = 5.0
-    """An endpoint that failed to connect is passed over this long (doubling to 60) while another is healthy."""
+    """An endpoint that failed to connect is passed over this long (doubling to 60) while another is
+    healthy."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +81,7 @@ class CaptureLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     queue_items: int = 1_000
     queue_bytes: int = 16_777_216
     queue_age_s: float = 10.0
-    batch_items: int = 64
+    batch_items: int = 128
     batch_bytes: int = 2_097_152
     flush_s: float = 0.1
     """Longest that a capture or live record waits for company."""
