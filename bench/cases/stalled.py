@@ -1,8 +1,8 @@
 """What live clients feel of a candidate that stalls: nothing, it is hoped.
 
 Two sidecars, both as ``forkgate serve`` starts them: one has no rollout; the other samples 10 % of its
-requests (the default) for a candidate that takes each one and never says a word. Blocks of open load alternate
-between the two, in turning order, with the same arrivals. The figure is the median over pairs of
+requests (the default) for a candidate that takes each one and never says a word. Blocks of open load
+alternate between the two, in turning order, with the same arrivals. The figure is the median over pairs of
 blocks of the ratio of the live p99. Edges are pinned to the proxy's core; judge and supervisor run on either
 core, as in life, so a judge that is busy with its stalled arms is felt.
 """
