@@ -10,8 +10,8 @@ One process a core. Bytes take this way::
 
 The core (everything but ``worker``, ``dialer`` and ``__main__``) holds no socket, opens none and awaits
 nothing. It is handed transports and called back by them, which is how its tests run it without a network. The
-shadow side is behind ``ports.ShadowPort``: called after the live bytes went out, never waited for, and whatever it
-raises ends there.
+shadow side is behind ``ports.ShadowPort``: called after the live bytes went out, never waited for, and
+whatever it raises ends there.
 
 Run it as ``python -m proxy.edge`` with ``settings.EdgeSettings`` as JSON on standard input.
 """

@@ -1,7 +1,7 @@
 """``python -m proxy.edge``: one edge worker, told everything as JSON on its standard input.
 
-Started by the supervisor, which owns the listening sockets. Exit status 0 after a drain, 2 for settings that cannot
-work.
+Started by the supervisor, which owns the listening sockets. Exit status 0 after a drain, 2 for settings that
+cannot work.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def main() -> int:
     except (msgspec.DecodeError, ValueError) as error:
         sys.stderr.write(f"edge worker: its settings cannot be read: {error}\n")
         return 2
-    # Exchanges form cycles only while they run, and are taken apart when they end: what the collector finds is
-    # little, and its passes over everything are the longest pauses that a request could meet.
+    # Exchanges form cycles only while they run, and are taken apart when they end: what the collector finds
+    # is little, and its passes over everything are the longest pauses that a request could meet.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     try:

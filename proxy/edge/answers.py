@@ -60,8 +60,8 @@ class Answer:
     event_stream: bool
     websocket: bool
     block: bytes
-    """The head for the client, CRLF-ended lines, except for Transfer-Encoding, Connection, x-request-id and the
-    empty line: those depend on the client."""
+    """The head for the client, CRLF-ended lines, except for Transfer-Encoding, Connection, x-request-id and
+    the empty line: those depend on the client."""
     repeat: Repeat | None
 
     def repeats(self, head: bytes, method: bytes) -> bool:

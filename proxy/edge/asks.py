@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from proxy.edge.diagnosis import diagnose
-from proxy.edge.errors import RefusalError
+from proxy.edge.errors import RefusalError, SettingsError
 from proxy.edge.framing import CHUNKED, TOKEN
 from proxy.edge.heads import (
     CONTENT_LENGTH,
@@ -88,7 +88,8 @@ class Via:
         self._block = b""
 
     def block(self, host: bytes) -> bytes:
-        """The X-Forwarded lines of a request without such lines. A connection hardly ever changes its host."""
+        """The X-Forwarded lines of a request without such lines. A connection hardly ever changes its
+        host."""
         if host != self._host:
             self._host = host
             self._block = self.extended(b"", b"", b"", host)
@@ -164,6 +165,10 @@ class AskReader:
         self._never_hop = _NEVER_HOP
         if identity.tenant_header is not None:
             name = identity.tenant_header.lower().encode("ascii")
+            if name in roles:
+                raise SettingsError(
+                    f"identity.tenant_header: {identity.tenant_header} has a meaning of its own"
+                )
             roles[name] = _TENANT
             self._never_hop |= {name}
         self._meaning = FieldLines(roles, _FRAMING)
@@ -245,6 +250,7 @@ class AskReader:
             if ask.minor:
                 raise RefusalError(400, "missing_host", "HTTP/1.1 requires a Host header", "host")
             host = b""
+            out.append(b"Host:")  # RFC 9112 section 3.2: what an HTTP/1.1 request without an authority says
         elif _HOST_FORM.fullmatch(host) is None:
             raise RefusalError(400, "bad_host", "the Host header names no host", "host")
         if length is not None or encoding is not None:
@@ -256,8 +262,8 @@ class AskReader:
         out.append(via.block(host) if notes is None else _note(ask, notes, via, host))
         ask.block = b"\r\n".join(out)
         ask.repeat = None
-        # Not worth remembering: a request ID of its own, which the next request will not have; an expectation or
-        # upgrade, which depend on more than bytes; a length in a strange spelling.
+        # Not worth remembering: a request ID of its own, which the next request will not have; an
+        # expectation or upgrade, which depend on more than bytes; a length in a strange spelling.
         if (
             ask.request_id is None
             and expect is None
@@ -354,8 +360,8 @@ def _take_target(ask: Ask, host: bytes | None) -> bytes:
                 400, "bad_target", "the request target is neither a path nor an absolute http URI"
             )
         authority, path = absolute.groups()
-        # Section 3.2.2 has a server obey the URI and ignore Host. A request that names two hosts is a trick on
-        # whoever reads the other one; equal ones lose nothing.
+        # Section 3.2.2 has a server obey the URI and ignore Host. A request that names two hosts is a trick
+        # on whoever reads the other one; equal ones lose nothing.
         if not authority or host is None or authority.lower() != host.lower():
             raise RefusalError(
                 400, "host_mismatch", "the target's authority and the Host header differ", "host"

@@ -1,7 +1,7 @@
 """The client's side: reads asks in order, one exchange at a time (see ``states``).
 
-A ``ClientConnection`` has the methods that an asyncio transport calls and calls those that one has, and touches
-nothing else of asyncio: tests hand it a list in a transport's clothes.
+A ``ClientConnection`` has the methods that an asyncio transport calls and calls those that one has, and
+touches nothing else of asyncio: tests hand it a list in a transport's clothes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Transport(Protocol):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
     def get_extra_info(self, name: str) -> object: ...
 
 
@@ -51,12 +52,12 @@ class ClientConnection:
         "_ask",
         "_backlog",
         "_edge",
-        "_held",
         "_partial",
         "_via",
         "ask",
         "deadline",
         "exchange",
+        "held",
         "keep_alive",
         "started",
         "started_unix_s",
@@ -82,7 +83,8 @@ class ClientConnection:
         self.tunnel = False
         self._partial: bytearray | None = None  # of a head
         self._backlog = b""  # what came after the current ask
-        self._held = 0
+        self.held = 0
+        """Why reading is paused: bits of HOLD_*."""
         self._via = Via(b"", b"http", False)
         self._ask: Ask | None = None  # the last one
         self.started = 0.0
@@ -174,8 +176,8 @@ class ClientConnection:
             whole = bytes(partial)
             self._begin(whole[: end + 4], whole[end + 4 :])
             return
-        # Only what is new is looked at, with the byte in front of it, which may be the CR of a CRLF. An LF there
-        # was looked at with its own CR.
+        # Only what is new is looked at, with the byte in front of it, which may be the CR of a CRLF. An LF
+        # there was looked at with its own CR.
         refusal = early(bytes(partial[old - 1 if old and partial[old - 1] != _LF else old :]))
         if refusal is not None:
             raise refusal
@@ -262,15 +264,15 @@ class ClientConnection:
 
     def hold(self, reason: int) -> None:
         """Stop reading, for this reason."""
-        if not self._held and self.transport is not None and not self.transport.is_closing():
+        if not self.held and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
-        self._held |= reason
+        self.held |= reason
 
     def release(self, reason: int) -> None:
         """This reason to stop reading is gone."""
-        if self._held:
-            self._held &= ~reason
-            if not self._held and self.transport is not None and not self.transport.is_closing():
+        if self.held:
+            self.held &= ~reason
+            if not self.held and self.transport is not None and not self.transport.is_closing():
                 self.transport.resume_reading()
 
     def refuse(self, refusal: RefusalError, aborted_by: int = NOBODY) -> None:
@@ -301,11 +303,11 @@ class ClientConnection:
         self.ask = states.ASK[self.ask][states.REFUSE]
         self._partial = None
         self._backlog = b""
-        self.deadline = monotonic() + _LINGER_S
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        self.release(self._held)
+        self._last_deadline(transport)
+        self.release(self.held)
         if transport.can_write_eof():
             transport.write_eof()
         else:
@@ -313,9 +315,15 @@ class ClientConnection:
 
     def close(self) -> None:
         """Close in order: what was written is still sent."""
-        self.deadline = monotonic() + _LINGER_S
-        if self.transport is not None:
-            self.transport.close()
+        transport = self.transport
+        if transport is not None:
+            self._last_deadline(transport)
+            transport.close()
+
+    def _last_deadline(self, transport: Transport) -> None:
+        """A client that still reads gets the time of a stream; one that has it all, a moment."""
+        rest_s = self._edge.timeouts.stream_idle_s if transport.get_write_buffer_size() else _LINGER_S
+        self.deadline = monotonic() + rest_s
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -363,7 +371,7 @@ class ClientConnection:
         elif exchange.answer >= states.ANSWER_BODY:
             exchange.break_off(BY_TIMEOUT)
         elif state == states.ASK_BODY:
-            if self._held:
+            if self.held:
                 exchange.failed(
                     504, "request_timeout", f"pool {exchange.pool.name!r} stopped reading", BY_TIMEOUT
                 )

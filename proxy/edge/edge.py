@@ -1,20 +1,23 @@
 """What all connections of a worker share, and the wall between live traffic and the shadow side.
 
-The edge never lets an exception of the ``ShadowPort`` through: it is counted, logged once a kind, and forgotten.
+The edge never lets an exception of the ``ShadowPort`` through: it is counted, logged once a kind, and
+forgotten.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
+from collections.abc import Callable
 from time import monotonic, time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from policies.routes import UNKNOWN_TENANT
 from proxy.edge.answers import AnswerReader
 from proxy.edge.asks import AskReader, Via
+from proxy.edge.errors import SettingsError
 from proxy.edge.exchange import SAMPLED, Exchange
 from proxy.edge.heads import fields_of
 from proxy.edge.ids import RequestIds
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
     from proxy.edge.pool import Endpoint
 
 log = logging.getLogger(__name__)
+
+
+_POOLED_IDLE_S: Final = 60.0
+"""Idle longer than this, a pool's connection is closed: something between may have forgotten it by then."""
 
 
 class Dial(Protocol):
@@ -64,10 +71,18 @@ class Peers:
     """Who is on the other side, and is it believed."""
 
     def __init__(self, identity: Identity) -> None:
-        self._networks = [ipaddress.ip_network(network) for network in identity.trusted_peers]
+        self._networks = []
+        for number, network in enumerate(identity.trusted_peers):
+            try:
+                self._networks.append(ipaddress.ip_network(network))
+            except ValueError as error:
+                raise SettingsError(
+                    f"identity.trusted_peers[{number}]: {error}; write it as 10.0.0.0/8"
+                ) from error
 
     def via(self, transport: Transport) -> Via:
-        """Address and scheme for X-Forwarded-*, and trust: by network, or by a certificate that TLS verified."""
+        """Address and scheme for X-Forwarded-*, and trust: by network, or by a certificate that TLS
+        verified."""
         peer = transport.get_extra_info("peername")
         host = peer[0] if isinstance(peer, tuple) and peer else "unknown"
         if host.startswith("::ffff:") and "." in host:
@@ -96,6 +111,8 @@ class Edge:
         self.peers = Peers(settings.identity)
         self.counts = Counts()
         self.draining = False
+        self.on_empty: Callable[[], None] = lambda: None
+        """Called when the last connection of a draining worker is gone."""
         self.now = monotonic()
         """The clock as of the last sweep: good enough for deadlines that every piece of a stream puts off."""
         self.connections: set[ClientConnection] = set()
@@ -113,11 +130,15 @@ class Edge:
     def forget(self, client: ClientConnection) -> None:
         self.connections.discard(client)
         self.tunnels.discard(client)
+        if self.draining and not self.connections:
+            self.on_empty()
 
     def sweep(self, now: float) -> None:
         """Let what is due time out; called at a coarse interval instead of one timer a request."""
         self.now = now
         self.router.tick(now)
+        for pool in self.router.pools():
+            pool.prune(now - _POOLED_IDLE_S)
         for client in [client for client in self.connections if client.deadline < now]:
             self.counts.timeouts += 1
             client.timed_out()

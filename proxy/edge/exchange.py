@@ -416,6 +416,9 @@ class Exchange:
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
             upstream.release(reusable)
+        client = self.client
+        if client.held:
+            client.release(client.HOLD_DIAL | client.HOLD_POOL)
 
     def finish(self, aborted_by: int, now: float | None = None) -> None:
         """Release everything and leave the record. The client connection decides what becomes of itself."""

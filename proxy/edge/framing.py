@@ -1,9 +1,9 @@
 """Where a body ends: three readers with one face, fed in pieces of any size.
 
 ``feed(data)`` returns the bytes that may be forwarded now. A reader never alters them: a body passes through
-with the chunk framing it came with, so that a chunk in is a chunk out. Once ``done``, ``rest`` holds what came
-after the body. ``payload_bytes`` counts content without framing, and ``keep``, when it is a list, collects that
-content (for captures, and for HTTP/1.0 clients that cannot read chunks).
+with the chunk framing it came with, so that a chunk in is a chunk out. Once ``done``, ``rest`` holds what
+came after the body. ``payload_bytes`` counts content without framing, and ``keep``, when it is a list,
+collects that content (for captures, and for HTTP/1.0 clients that cannot read chunks).
 
 What is forwarded was verified first: a piece of a chunk-size line or of a trailer section is held back until
 the line or section is whole. An upstream that reads chunks differently never sees bytes that we would have
@@ -26,17 +26,17 @@ _LINE_BYTES: Final = 256  # a chunk-size line with its extensions
 _EXTENSION_BYTES: Final = 4096  # of all chunk extensions of a body together
 _TRAILER_BYTES: Final = 16_384
 
-# RFC 9112 section 7.1: chunk-size is 1*HEXDIG, nothing else: no sign, no 0x, no underscore, no space in front.
-# 15 digits hold any size that means something and cannot overflow anybody's 64 bits. Extensions (section
-# 7.1.1) are ";" and printable text; a bare CR or LF inside, on which parsers differ, is no match.
+# RFC 9112 section 7.1: chunk-size is 1*HEXDIG, nothing else: no sign, no 0x, no underscore, no space in
+# front. 15 digits hold any size that means something and cannot overflow anybody's 64 bits. Extensions
+# (section 7.1.1) are ";" and printable text; a bare CR or LF inside, on which parsers differ, is no match.
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15}+)((?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?+)\Z")
 _PLAIN_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15}+)\r\n")
 # RFC 9110 section 5.1 and 5.5.
 TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 FIELD_LINE: Final = TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n"
 _TRAILERS = re.compile(rb"(?:" + FIELD_LINE + rb")*+\r\n")
-# RFC 9110 section 6.5.1: fields that frame, route, modify or authenticate a message mean nothing in a trailer,
-# except to a parser that merges trailers into the head. Those would be fooled.
+# RFC 9110 section 6.5.1: fields that frame, route, modify or authenticate a message mean nothing in a
+# trailer, except to a parser that merges trailers into the head. Those would be fooled.
 _TRAILERS_REFUSED = re.compile(
     rb"(?i)(?:^|\r\n)(?:transfer-encoding|content-length|host|connection|authorization|cookie|set-cookie|"
     rb"trailer|te|expect|upgrade|content-encoding|content-type|content-range|cache-control|max-forwards|"

@@ -1,7 +1,7 @@
 """Passive health: an endpoint that cannot be connected to is passed over for a while.
 
-Nothing is probed: live traffic is the probe. When the time is over the next request tries again; a failure then
-doubles the time, a success forgets it. An endpoint is passed over only while another of its pool is not.
+Nothing is probed: live traffic is the probe. When the time is over the next request tries again; a failure
+then doubles the time, a success forgets it. An endpoint is passed over only while another of its pool is not.
 """
 
 from __future__ import annotations

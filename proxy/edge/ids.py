@@ -21,8 +21,8 @@ _COUNT: Final = [f"{number:03x}" for number in range(4096)]
 class RequestIds:
     """A stream of fresh UUIDv7 in their usual spelling. Not thread-safe; one a worker.
 
-    48 bits of Unix milliseconds; rand_a counts within the millisecond from a random start below half, so that IDs of
-    one worker rise (section 6.2, method 1); rand_b is random.
+    48 bits of Unix milliseconds; rand_a counts within the millisecond from a random start below half, so
+    that IDs of one worker rise (section 6.2, method 1); rand_b is random.
     """
 
     __slots__ = ("_at", "_clock", "_count", "_millisecond", "_prefix", "_tails")

@@ -60,7 +60,8 @@ class Endpoint:
                     context.load_cert_chain(tls.client_cert_file, tls.client_key_file)
             except (OSError, ssl.SSLError) as error:
                 raise SettingsError(
-                    f"endpoint {self.url}: its TLS files ({tls.ca_file}, {tls.client_cert_file}) cannot be used: {error}"
+                    f"endpoint {self.url}: its TLS files ({tls.ca_file}, {tls.client_cert_file}) "
+                    f"cannot be used: {error}"
                 ) from error
             context.set_alpn_protocols(["http/1.1"])
             self._context = context
@@ -73,6 +74,12 @@ class Endpoint:
         else:
             connection.close()
 
+    def prune(self, before: float) -> None:
+        """Close what has been idle since before then; the oldest lie at the bottom."""
+        idle = self.idle
+        while idle and idle[0].idle_since < before:
+            idle.pop(0).close()
+
     def retire(self) -> None:
         """No more idle connections: the pool left the table, or the worker is draining."""
         self.most_idle = 0
@@ -82,7 +89,8 @@ class Endpoint:
 
 
 class LivePool:
-    """A pool of the current table, with what the edge knows about it. Outlives tables that do not change it."""
+    """A pool of the current table, with what the edge knows about it. Outlives tables that do not change
+    it."""
 
     __slots__ = ("_turn", "endpoints", "name", "value")
 
@@ -117,6 +125,10 @@ class LivePool:
         if best is None and endpoints and not tried:
             return min(endpoints, key=lambda endpoint: endpoint.health.ejected_until)
         return best
+
+    def prune(self, before: float) -> None:
+        for endpoint in self.endpoints:
+            endpoint.prune(before)
 
     def retire(self) -> None:
         for endpoint in self.endpoints:

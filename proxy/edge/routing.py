@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from policies.routes import UNKNOWN_TENANT, RouteTable, TenantName
 from proxy.edge.asks import Ask
+from proxy.edge.errors import SettingsError
 from proxy.edge.pool import LivePool
 from proxy.edge.sampling import CompiledRule
 from proxy.edge.settings import EdgeSettings
@@ -26,27 +27,26 @@ class Router:
         self._settings = settings
         self._clock = clock
         self._pools: dict[str, LivePool] = {}
-        self._key_tenants = {
-            bytes.fromhex(digest): tenant for digest, tenant in settings.identity.api_keys.items()
-        }
+        self._key_tenants = _key_tenants(settings)
         self.on_swap: Callable[[], None] = lambda: None
-        self.table = settings.initial_table
         # Until the link says otherwise a judge that should be there is not.
         self._lost_at: float | None = clock() if settings.judge is not None else None
         self._back_at: float | None = None
         self.in_grace_home = False
         """The judge's grace is over: canaries go home, and nothing is copied."""
-        self._apply()
+        self._apply(settings.initial_table)
 
     # -- TableListener -------------------------------------------------------------------------
 
     def __call__(self, table: RouteTable) -> None:
-        """Swap ``table`` in, unless it is not newer than the one in force."""
+        """Swap ``table`` in, unless it is not newer than the one in force.
+
+        Raises ``SettingsError`` for an endpoint that is no URL; the table in force then stays.
+        """
         if table.epoch <= self.table.epoch:
             log.info("route table %d ignored: %d is in force", table.epoch, self.table.epoch)
             return
-        self.table = table
-        self._apply()
+        self._apply(table)
         log.info("route table %d in force: %s", table.epoch, table.cause)
 
     def judge_lost(self) -> None:
@@ -69,11 +69,11 @@ class Router:
             if self._back_at is not None and now - self._back_at >= self._settings.judge_return_s:
                 self.in_grace_home = False
                 self._lost_at = self._back_at = None
-                self._apply()
+                self._apply(self.table)
                 log.warning("judge is back: canaries follow route table %d again", self.table.epoch)
         elif self._lost_at is not None and now - self._lost_at >= self._settings.judge_grace_s:
             self.in_grace_home = True
-            self._apply()
+            self._apply(self.table)
             log.warning("no judge for %.0f s: canaries go home", now - self._lost_at)
 
     # -- the hot path --------------------------------------------------------------------------
@@ -99,16 +99,17 @@ class Router:
 
     # ------------------------------------------------------------------------------------------
 
-    def _apply(self) -> None:
+    def _apply(self, table: RouteTable) -> None:
         settings = self._settings
-        table = self.table
         pools: dict[str, LivePool] = {}
         for value in table.pools:
             kept = self._pools.get(value.name)
             if kept is None or kept.value != value:
                 kept = LivePool(value, settings.timeouts.eject_s, settings.limits.upstream_idle_connections)
             pools[value.name] = kept
+        # From here on nothing can fail: whoever routes next sees all of the new table.
         gone = [pool for pool in self._pools.values() if pools.get(pool.name) is not pool]
+        self.table = table
         self._pools = pools
         self.home = pools[table.home]
         self.routes = {tenant: pools[name] for tenant, name in table.routes.items() if name != table.home}
@@ -121,3 +122,17 @@ class Router:
 
     def pools(self) -> list[LivePool]:
         return list(self._pools.values())
+
+
+def _key_tenants(settings: EdgeSettings) -> dict[bytes, TenantName]:
+    """SHA-256 of an API key to tenant."""
+    tenants = {}
+    for digest, tenant in settings.identity.api_keys.items():
+        try:
+            raw = bytes.fromhex(digest)
+        except ValueError:
+            raw = b""
+        if len(raw) != 32:
+            raise SettingsError(f"identity.api_keys: {digest!r} is no SHA-256; write its 64 hex digits")
+        tenants[raw] = tenant
+    return tenants

@@ -1,7 +1,7 @@
 """Which requests are copied, and the copy in the making.
 
-The draw is a hash of the request ID keyed by the rollout's name, so every edge and replica makes the same one,
-and a client that repeats a request with its ID is drawn again or passed over again.
+The draw is a hash of the request ID keyed by the rollout's name, so every edge and replica makes the same
+one, and a client that repeats a request with its ID is drawn again or passed over again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def captured_headers(fields: Fields) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class Capture:
-    """One drawn request: a sequence number for each rollout that drew it, and in the end one of offer and drop.
+    """One drawn request: a sequence number for each rollout that drew it, and in the end one of offer and
+    drop.
 
     The port is foreign ground: whatever it raises stays here and is counted by ``on_error``.
     """

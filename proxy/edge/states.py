@@ -10,7 +10,8 @@ driven by the socket it reads:
 
 The halves meet in few places, and those are the whole difficulty of a proxy:
 
-* The answer may begin, and even end, before the ask is whole (RFC 9112 section 9.5). An answer that ends first
+* The answer may begin, and even end, before the ask is whole (RFC 9112 section 9.5). An answer that ends
+first
   closes the client's connection: what is left of the ask could not be told from a next request.
 * Only when both halves are DONE may the client's connection carry the next exchange and the pool's
   connection go back to the idle ones. Bytes that a client sends before that (pipelining, RFC 9112

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from proxy.edge import states
 from proxy.edge.errors import BadAnswerError
+from proxy.edge.exchange import BY_UPSTREAM
 from proxy.edge.framing import FramingError
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ class UpstreamConnection:
         "_edge",
         "_partial",
         "_reading",
+        "_write_paused",
         "endpoint",
         "exchange",
+        "idle_since",
         "keep_alive",
         "reused",
         "transport",
@@ -44,6 +47,8 @@ class UpstreamConnection:
         self._partial: bytes = b""
         self._answer: Answer | None = None  # the last one
         self._reading = True
+        self._write_paused = False
+        self.idle_since = 0.0
 
     # -- called by the transport ---------------------------------------------------------------
 
@@ -69,7 +74,7 @@ class UpstreamConnection:
         except (BadAnswerError, FramingError) as error:
             self.keep_alive = False
             if exchange.answer >= states.ANSWER_BODY:
-                exchange.break_off(2)
+                exchange.break_off(BY_UPSTREAM)
             else:
                 exchange.failed(502, "bad_answer", f"pool {exchange.pool.name!r}: {error}")
         except Exception:
@@ -92,10 +97,12 @@ class UpstreamConnection:
 
     def pause_writing(self) -> None:
         """The pool reads slower than the client writes."""
+        self._write_paused = True
         if self.exchange is not None:
             self.exchange.client.hold(self.exchange.client.HOLD_POOL)
 
     def resume_writing(self) -> None:
+        self._write_paused = False
         if self.exchange is not None:
             self.exchange.client.release(self.exchange.client.HOLD_POOL)
 
@@ -155,10 +162,12 @@ class UpstreamConnection:
             self.transport.resume_reading()
 
     def release(self, reusable: bool) -> None:
-        """Its exchange is over: back among the idle, or away."""
+        """Its exchange is over: back among the idle, or away. One whose answer overtook its ask is used
+        up."""
         self.exchange = None
-        if reusable and self.keep_alive:
+        if reusable and self.keep_alive and not self._write_paused:
             self.reused = True
+            self.idle_since = self._edge.now
             if not self._reading:
                 self.resume_reading()
             self.endpoint.release(self)

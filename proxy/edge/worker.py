@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -73,7 +74,8 @@ class NoJudge:
 
 
 def listen_context(tls: ListenTLS) -> ssl.SSLContext:
-    """TLS for the listener; with ``client_ca_file`` clients must show a certificate. Raises ``SettingsError``."""
+    """TLS for the listener; with ``client_ca_file`` clients must show a certificate. Raises
+    ``SettingsError``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -89,7 +91,8 @@ def listen_context(tls: ListenTLS) -> ssl.SSLContext:
             context.load_verify_locations(tls.client_ca_file)
         except (OSError, ssl.SSLError) as error:
             raise SettingsError(
-                f"listen.tls: client_ca_file {tls.client_ca_file} cannot be used: {error}; give PEM certificates"
+                f"listen.tls: client_ca_file {tls.client_ca_file} cannot be used: {error}; "
+                "give PEM certificates"
             ) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
@@ -145,13 +148,16 @@ class Worker:
         edge = self.edge
         for server in self._servers:
             server.close()
+        empty = asyncio.Event()
+        edge.on_empty = empty.set
         edge.drain()
         until = monotonic() + self._settings.timeouts.drain_s
-        while edge.connections and monotonic() < until:
-            await asyncio.sleep(0.02)
+        if edge.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(empty.wait(), self._settings.timeouts.drain_s)
         for client in list(edge.connections):
             client.cut()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # let the aborted connections end
         await self._link.close(max(until - monotonic(), 1.0))
 
     def _sweep(self) -> None:

@@ -46,10 +46,19 @@ def test_a_sampled_request_is_offered_whole_after_it_was_written_upstream() -> N
             reader, writer = await edge.connect()
             body = b'{"prompt": "hello"}'
             writer.write(
-                post(body, "/v1/completions?x=1", "Content-Type: application/json", "Authorization: Bearer secret",
-                     "Cookie: secret", "X-Api-Key: secret", "OpenAI-Organization: org", "User-Agent: test",
-                     "X-Tenant: acme", "X-Request-Id: r-1")
-            )  # fmt: skip
+                post(
+                    body,
+                    "/v1/completions?x=1",
+                    "Content-Type: application/json",
+                    "Authorization: Bearer secret",
+                    "Cookie: secret",
+                    "X-Api-Key: secret",
+                    "OpenAI-Organization: org",
+                    "User-Agent: test",
+                    "X-Tenant: acme",
+                    "X-Request-Id: r-1",
+                )
+            )
             assert (await read_answer(reader))[1] == body
             ((sequence, head, copied),) = port.offered
             assert written == [True, True]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ def chunked(draw: st.DrawFn) -> tuple[bytes, bytes]:
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(places)]
 
 
 def feed(reader: BodyReader, parts: list[bytes]) -> tuple[bytes, bytes]:
@@ -103,7 +105,8 @@ def test_any_bytes_read_as_chunks_come_to_the_same_end_however_they_are_cut(
     whole = outcome([data] if data else [])
     cut = outcome(pieces(data, cuts))
     if whole != cut:
-        # Cut in two, a malformed line may still wait for its end where the whole one was seen to be malformed.
+        # Cut in two, a malformed line may still wait for its end where the whole one was seen to be
+        # malformed.
         assert cut == (False, None, b"")
         assert whole == ("refused",)
 

@@ -1,5 +1,5 @@
-"""What a request-smuggling researcher would try. Each is refused with its status and code, closes the connection,
-leaves a record, and no pool ever sees a byte of it (or of what was smuggled behind it)."""
+"""What a request-smuggling researcher would try. Each is refused with its status and code, closes the
+connection, leaves a record, and no pool ever sees a byte of it (or of what was smuggled behind it)."""
 
 from __future__ import annotations
 
