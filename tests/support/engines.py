@@ -11,7 +11,9 @@ from collections.abc import AsyncGenerator, Callable
 from hashlib import blake2b
 from typing import Any
 
-from comparator.records import Fact, Sampling, Step
+import msgspec
+
+from comparator.records import Fact, Step
 from engines.base import (
     Call,
     CannotEncode,
@@ -84,7 +86,7 @@ class FakeEngine:
         text = str(call.body.get("prompt") or call.body.get("messages"))
         said = sampling_said(call, room_tokens=1_000)
         if "temperature" not in call.body:
-            said = Sampling(max_tokens=said.max_tokens, temperature=self.temperature, stop=said.stop)
+            said = msgspec.structs.replace(said, temperature=self.temperature)
         return Encoding(
             token_ids=tuple(byte + self.encode_shift for byte in text.encode()),
             sampling=said,

@@ -49,7 +49,7 @@ DOWN = EngineUnavailable("http://fake", "connection refused")
 
 
 def run(main: Any) -> None:
-    asyncio.run(main)
+    asyncio.run(main())
 
 
 def recomputed(pair: Pair) -> Pair:
@@ -72,7 +72,7 @@ def test_both_arms_get_the_same_request_and_a_salt_of_their_own() -> None:
             assert left.priority == right.priority == LOWEST_PRIORITY
             assert (left.exchange_id, right.exchange_id) == ("id-1/baseline/0", "id-1/candidate/0")
 
-    run(main())
+    run(main)
 
 
 def test_equal_streams_make_a_pair_without_fork() -> None:
@@ -90,7 +90,7 @@ def test_equal_streams_make_a_pair_without_fork() -> None:
             assert pair.max_error_nats == 0.0
             assert made.sink.forks == []
 
-    run(main())
+    run(main)
 
 
 @pytest.mark.parametrize(("left_chunk", "right_chunk"), [(1, 1), (4, 1), (1, 4), (6, 6)])
@@ -107,7 +107,7 @@ def test_a_fork_is_told_before_the_pair_and_once(left_chunk: int, right_chunk: i
             assert made.sink.log == ["fork id-1", "pair id-1"]
             assert len(pair.left.steps) == len(pair.right.steps) == 6  # the rest is still read
 
-    run(main())
+    run(main)
 
 
 def test_a_fork_is_told_while_both_arms_still_run() -> None:
@@ -132,7 +132,7 @@ def test_a_fork_is_told_while_both_arms_still_run() -> None:
             go_on.set()
             await made.settled()
 
-    run(main())
+    run(main)
 
 
 def test_a_shorter_answer_is_a_fork_at_its_end() -> None:
@@ -144,7 +144,21 @@ def test_a_shorter_answer_is_a_fork_at_its_end() -> None:
             assert pair == recomputed(pair)
             assert len(made.sink.forks) == 1
 
-    run(main())
+    run(main)
+
+
+def test_limits_of_the_shadow_bound_what_the_client_asked_for() -> None:
+    async def main() -> None:
+        async with rig(FakeEngine(length=50), FakeEngine(length=50), max_tokens=20) as made:
+            pair = await made.pair(fields={"max_tokens": 40, "min_tokens": 30})
+            assert (pair.left.sampling.max_tokens, pair.left.sampling.min_tokens) == (20, 20)
+            assert pair.left.finish_reason == "length"
+            short = await made.pair(fields={"max_tokens": 3})
+            assert short.left.sampling.max_tokens == 3
+            reason, detail = await made.drop(fields={"max_tokens": 0})
+            assert (reason, detail) == ("unsupported", "max_tokens 0 leaves nothing to compare")
+
+    run(main)
 
 
 # -- encoding -----------------------------------------------------------------------------------------
@@ -162,7 +176,7 @@ def test_another_tokenizer_is_set_aside_without_a_token_generated() -> None:
             assert made.baseline[0].engine.prompts == made.candidate[0].engine.prompts == []
             assert pair == recomputed(pair)
 
-    run(main())
+    run(main)
 
 
 def test_other_defaults_of_the_candidate_are_noted_and_not_used() -> None:
@@ -173,7 +187,7 @@ def test_other_defaults_of_the_candidate_are_noted_and_not_used() -> None:
             assert pair.right.facts["own_defaults_differ"].value == {"temperature": [0.6, 1.0]}
             assert pair.valid
 
-    run(main())
+    run(main)
 
 
 def test_a_candidate_that_cannot_encode_still_runs_the_baselines_tokens() -> None:
@@ -185,7 +199,7 @@ def test_a_candidate_that_cannot_encode_still_runs_the_baselines_tokens() -> Non
             assert "the test says so" in str(pair.right.facts["own_encoding"].unknown)
             assert lacks.engine.calls == []
 
-    run(main())
+    run(main)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +218,7 @@ def test_a_candidate_that_fails_the_clients_call_is_charged_with_it(error: Any, 
             expected = SetAside.INVALID_ANSWER if outcome is Outcome.INVALID else None
             assert pair.set_aside is expected
 
-    run(main())
+    run(main)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +239,7 @@ def test_a_baseline_that_cannot_encode_ends_the_capture(error: Any, reason: str)
             assert told == reason
             assert str(error) in detail
 
-    run(main())
+    run(main)
 
 
 def test_a_request_without_token_form_goes_as_itself() -> None:
@@ -247,7 +261,7 @@ def test_a_request_without_token_form_goes_as_itself() -> None:
             # Whether the prompts were alike is known only now: nothing was told before.
             assert made.sink.forks == []
 
-    run(main())
+    run(main)
 
 
 def test_an_echo_of_one_arm_alone_proves_nothing() -> None:
@@ -262,7 +276,7 @@ def test_an_echo_of_one_arm_alone_proves_nothing() -> None:
             assert "only one arm" in str(pair.left.facts["prompt_token_ids"].unknown)
             assert pair.valid
 
-    run(main())
+    run(main)
 
 
 def test_without_seeds_only_greedy_requests_are_compared() -> None:
@@ -274,7 +288,7 @@ def test_without_seeds_only_greedy_requests_are_compared() -> None:
             assert "honours no seed, and at temperature 0.9" in detail
             assert (await made.pair(fields={"temperature": 0})).valid
 
-    run(main())
+    run(main)
 
 
 @pytest.mark.parametrize("lacking", [Capability.TOKEN_IN, Capability.TOKEN_OUT])
@@ -287,7 +301,7 @@ def test_an_engine_without_token_ids_is_not_compared(lacking: Capability) -> Non
             assert detail.startswith("http://blind ")
             assert "the test says so" in detail
 
-    run(main())
+    run(main)
 
 
 def test_logprobs_are_asked_for_as_deep_as_both_engines_allow() -> None:
@@ -301,7 +315,7 @@ def test_logprobs_are_asked_for_as_deep_as_both_engines_allow() -> None:
         async with rig(none, FakeEngine()) as made:
             assert (await made.pair()).right.sampling.logprobs == 0
 
-    run(main())
+    run(main)
 
 
 # -- a candidate that misbehaves ----------------------------------------------------------------------
@@ -334,7 +348,7 @@ def test_a_failing_candidate_is_classified_and_bounded(
             assert pair == recomputed(pair)
             assert made.sink.forks == []
 
-    run(main())
+    run(main)
 
 
 @pytest.mark.parametrize(("script", "tokens"), [(stalled, 1), (trickling, 0)])
@@ -349,7 +363,7 @@ def test_a_candidate_that_never_ends_costs_no_more_than_its_time(script: Any, to
             assert pair.valid  # that is evidence about the candidate
             assert pair == recomputed(pair)
 
-    run(main())
+    run(main)
 
 
 def test_a_candidate_that_sends_megabytes_is_stopped() -> None:
@@ -360,7 +374,7 @@ def test_a_candidate_that_sends_megabytes_is_stopped() -> None:
             assert "more than 3145728 bytes" in str(pair.right.error)
             assert len(pair.right.steps) == 2
 
-    run(main())
+    run(main)
 
 
 # -- a baseline that misbehaves -----------------------------------------------------------------------
@@ -384,7 +398,7 @@ def test_a_baseline_without_a_token_ends_the_capture_and_stops_the_candidate(
             assert told == reason
             assert made.sink.forks == []
 
-    run(main())
+    run(main)
 
 
 def test_a_baseline_that_breaks_off_sets_the_pair_aside() -> None:
@@ -397,7 +411,7 @@ def test_a_baseline_that_breaks_off_sets_the_pair_aside() -> None:
             assert "nothing to compare with" in str(pair.right.error)
             assert pair == recomputed(pair)
 
-    run(main())
+    run(main)
 
 
 def test_a_fork_stands_though_the_baseline_broke_off_after_it() -> None:
@@ -409,7 +423,7 @@ def test_a_fork_stands_though_the_baseline_broke_off_after_it() -> None:
             assert pair.fork is not None
             assert pair.fork.fork_index == 1
 
-    run(main())
+    run(main)
 
 
 # -- who answered -------------------------------------------------------------------------------------
@@ -430,7 +444,7 @@ def test_a_pair_is_evidence_only_if_the_declared_environment_answered(answered: 
                 assert pair.right.environment_digest.value == DIGEST
             assert len(made.sink.forks) == 1  # the probe had proved it: told at once
 
-    run(main())
+    run(main)
 
 
 def test_a_fork_of_an_environment_not_yet_proved_waits_for_the_proof() -> None:
@@ -447,7 +461,7 @@ def test_a_fork_of_an_environment_not_yet_proved_waits_for_the_proof() -> None:
             assert made.sink.forks == []
             assert pair.set_aside is SetAside.DIGEST_MISMATCH
 
-    run(main())
+    run(main)
 
 
 # -- token-only ---------------------------------------------------------------------------------------
@@ -480,7 +494,7 @@ def test_token_only_arms_are_cut_soon_after_the_fork_and_others_are_not() -> Non
                     assert 15 <= len(exchange.steps) <= 16  # 11 up to the fork, 4 after, one under way
             assert 8 < cut < 32
 
-    run(main())
+    run(main)
 
 
 def test_a_token_only_pair_without_fork_runs_to_its_end() -> None:
@@ -490,7 +504,7 @@ def test_a_token_only_pair_without_fork_runs_to_its_end() -> None:
             assert pair.left.token_only
             assert pair.left.outcome is Outcome.COMPLETED
 
-    run(main())
+    run(main)
 
 
 # -- evidence -----------------------------------------------------------------------------------------
@@ -522,7 +536,7 @@ def test_every_field_of_a_request_record_is_known_or_says_why_not() -> None:
             raw = msgspec.json.encode(pair)
             assert msgspec.json.decode(raw, type=Pair) == pair
 
-    run(main())
+    run(main)
 
 
 def test_times_come_from_the_clocks_that_were_given() -> None:
@@ -536,4 +550,4 @@ def test_times_come_from_the_clocks_that_were_given() -> None:
             assert pair.left.facts["cache_salt"].value == "salt"
             assert align_exchanges(pair.left, pair.right).fork is None
 
-    run(main())
+    run(main)
