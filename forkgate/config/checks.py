@@ -17,6 +17,7 @@ import msgspec
 from forkgate.config.model import Config, PoolSection
 from forkgate.config.problems import Problem, did_you_mean
 from policies.routes import UNKNOWN_TENANT, PoolTLS
+from proxy.mirror.seeds import KEY_BYTES
 
 UNIX_PATH_BYTES = 107
 """``sun_path`` of Linux holds 108 bytes, one of them the closing NUL."""
@@ -201,6 +202,9 @@ def _rollouts(config: Config) -> Found:
         if rollout.name in names:
             yield f"{path}.name", f"{rollout.name!r} is the name of an earlier rollout too, rename one"
         names.add(rollout.name)
+        seed_bytes = len(rollout.global_seed.encode())
+        if seed_bytes > KEY_BYTES:
+            yield f"{path}.global_seed", f"{seed_bytes} bytes, a key of blake2b holds {KEY_BYTES}, shorten it"
         yield from _known_pool(config, f"{path}.baseline", rollout.baseline)
         yield from _known_pool(config, f"{path}.candidate", rollout.candidate)
         if rollout.baseline != config.home:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -45,6 +46,8 @@ UPKEEP_S = 1.0
 STOP_S = 7.0
 """What each part may take to stop, beyond its own drain time."""
 EVIDENCE_CLOSE_S = 10.0
+HARD_STOP_S = 60.0
+"""Beyond the drain time, after which the process ends whatever hangs in it."""
 
 
 class StartError(Exception):
@@ -69,9 +72,12 @@ class JudgeProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        self.paths.create()
         lock = StateLock(self.paths.judge_lock)
-        await self._acquire(lock)
+        try:
+            self.paths.create()
+            await self._acquire(lock)
+        except OSError as error:
+            raise StartError(f"state_dir: {self.config.state_dir}: {error.strerror or error}") from error
         try:
             await self._judge()
         finally:
@@ -132,6 +138,7 @@ class JudgeProcess:
         upkeep = asyncio.create_task(self._upkeep(publisher, checkpoints))
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
+        _watchdog(config.judge.drain_s + HARD_STOP_S)
         upkeep.cancel()
         await _within(config.judge.drain_s + STOP_S, "mirror", mirror.close(config.judge.drain_s))
         await _within(STOP_S, "flips", judge.settle(config.judge.acknowledge_s))
@@ -237,6 +244,13 @@ class JudgeProcess:
         if self.settings.ready_fd is not None:
             os.write(self.settings.ready_fd, b"ready\n")
             os.close(self.settings.ready_fd)
+
+
+def _watchdog(limit_s: float) -> None:
+    """A library that hangs while it is torn down must not leave an orphan that holds the judge's lock."""
+    timer = threading.Timer(limit_s, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 async def _within(limit_s: float, part: str, work: Coroutine[Any, Any, None]) -> None:

@@ -128,6 +128,7 @@ def test_rollback_survives_kill_9_of_the_judge_and_a_restart_until_lifted(tmp_pa
         await one.request("acme", "it forks")
         await rolled_back(one)
         new.lies.discard("forks at token 2")
+        await published(one)
         epoch = (await one.status())["epoch"]
         one.kill("judge")
         await one.request("acme", "without a judge")
@@ -205,8 +206,14 @@ def test_killed_edge_is_replaced_and_the_ledger_balances(tmp_path: Path) -> None
         for number in range(5):
             await one.request("globex", f"before {number}")
         await compared(one, 5)
+        (gone,) = (edge["incarnation"] for edge in (await one.status())["edges"])
         dead = one.kill("edge 0")
-        await eventually(lambda: len(one.pids("edge 0")) == 2, "another edge")
+
+        async def replaced() -> bool:
+            found = await one.until_judged()
+            return gone not in [edge["incarnation"] for edge in found["edges"]]
+
+        await eventually_async(replaced, "another edge, by the judge's table")
         assert not alive(dead)
         for number in range(5):
             assert (await one.request("globex", f"after {number}"))[0] == 200
