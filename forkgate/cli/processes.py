@@ -45,9 +45,9 @@ def _supervise(file: Path, parts: Parts) -> None:
     import asyncio
 
     from forkgate.config.policy import read_policies
-    from forkgate.logs import log_to_stderr
     from forkgate.state.lock import Locked
     from forkgate.supervisor import ListenError, Supervisor
+    from proxy.logs import log_to_stderr
 
     config = read_config(file)
     log_to_stderr("supervisor")

@@ -8,7 +8,7 @@ import sys
 import uvloop
 
 from forkgate.judge.process import JudgeProcess, StartError, read_settings
-from forkgate.logs import log_to_stderr
+from proxy.logs import log_to_stderr
 
 
 async def _run(raw: bytes) -> int:

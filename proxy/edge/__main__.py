@@ -7,7 +7,6 @@ cannot work.
 from __future__ import annotations
 
 import gc
-import logging
 import sys
 
 import msgspec
@@ -16,12 +15,11 @@ import uvloop
 from proxy.edge.errors import SettingsError
 from proxy.edge.settings import EdgeSettings
 from proxy.edge.worker import serve
+from proxy.logs import log_to_stderr
 
 
 def main() -> int:
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr("edge")
     try:
         settings = msgspec.json.decode(sys.stdin.buffer.read(), type=EdgeSettings)
     except (msgspec.DecodeError, ValueError) as error:

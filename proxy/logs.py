@@ -1,4 +1,7 @@
-"""One JSON object a line on standard error: what happened, where, and the numbers that belong to it."""
+"""One JSON object a line on standard error: what happened, where, and the numbers that belong to it.
+
+For every process of the sidecar, edge workers too, so it stands here. Standard library and msgspec alone.
+"""
 
 from __future__ import annotations
 
