@@ -21,17 +21,16 @@ import grpc
 import grpc.aio
 import msgspec
 
-from comparator.records import LiveRecord
 from policies.routes import RouteTable
 from proxy.edge.settings import LinkTLS
-from proxy.ledger import DropReason, EdgeCounts, JudgeLedger
+from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.channel import bind_server, open_server
 from proxy.link.flip import Flip
+from proxy.link.inbound import capture_of, counts_of, identity_of, records_of
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.pb.link_pb2_grpc import LinkServicer, add_LinkServicer_to_server
 from proxy.link.ports import LinkSink, PastReader, no_past
 from proxy.link.values import Capture, EdgeIdentity
-from proxy.live import ABORTED_BY, FLAG_CANARY, FLAG_RETRIED, FLAG_SAMPLED, FLAG_STREAMED, unpack
 
 _LOG = logging.getLogger(__name__)
 
@@ -186,13 +185,13 @@ class LinkServer:
 
     async def take(self, batch: pb.Batch) -> None:
         """Count a batch and hand it to the sink, once. Raises ValueError for one that breaks the protocol."""
-        identity = _identity(batch.edge)
-        records = _records(batch)
-        captures = [_capture(capture) for capture in batch.captures]
+        identity = identity_of(batch.edge)
+        records = records_of(batch)
+        captures = [capture_of(capture) for capture in batch.captures]
         sequences = [capture.sequence for capture in captures]
         if len(set(sequences)) != len(sequences) or not batch.batch:
             raise ValueError(f"batch {batch.batch}: no number, or a sequence occurs twice")
-        counts = _counts(identity, batch.ledger)
+        counts = counts_of(identity, batch.ledger)
         async with self._lock(identity.incarnation):
             past = None
             if not self.ledger.knows(identity.incarnation):
@@ -230,7 +229,7 @@ class LinkServer:
         write: Callable[[pb.WatchDown], Awaitable[None]],
     ) -> None:
         """Serve one stream until its other end goes. ``write`` sends one message and may be awaited."""
-        identity = _identity(hello.edge)
+        identity = identity_of(hello.edge)
         peer = self._peer(identity, hello.is_supervisor)
         stream = object()
         peer.connected = stream
@@ -307,8 +306,8 @@ class LinkServer:
 
     async def bury(self, gone: pb.EdgeGone) -> None:
         """Count an edge's end. Safe to tell twice."""
-        identity = _identity(gone.edge)
-        final = _counts(identity, gone.ledger)
+        identity = identity_of(gone.edge)
+        final = counts_of(identity, gone.ledger)
         async with self._lock(identity.incarnation):
             past = None
             if not self.ledger.knows(identity.incarnation):
@@ -346,60 +345,3 @@ class _Servicer(LinkServicer):
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             return
-
-
-def _identity(edge: pb.EdgeIdentity) -> EdgeIdentity:
-    if not edge.incarnation:
-        raise ValueError("an edge without an incarnation")
-    return EdgeIdentity(sidecar=edge.sidecar, worker=edge.worker, incarnation=edge.incarnation)
-
-
-def _counts(identity: EdgeIdentity, ledger: pb.EdgeLedger) -> EdgeCounts:
-    return EdgeCounts(
-        sidecar=identity.sidecar,
-        worker=identity.worker,
-        incarnation=identity.incarnation,
-        captured=ledger.captured,
-        delivered=ledger.delivered,
-        dropped=dict(ledger.dropped),
-        held=ledger.held,
-    )
-
-
-def _capture(capture: pb.Capture) -> Capture:
-    flat = capture.headers
-    return Capture(
-        sequence=capture.sequence,
-        capture_id=capture.capture_id,
-        request_id=capture.request_id,
-        tenant=capture.tenant,
-        rollout=capture.rollout,
-        target=capture.target,
-        headers=tuple(zip(flat[::2], flat[1::2], strict=True)),
-        body=capture.body,
-        live_pool=capture.live_pool,
-        received_unix_s=capture.received_unix_s,
-    )
-
-
-def _records(batch: pb.Batch) -> list[LiveRecord]:
-    return [
-        LiveRecord(
-            sequence=raw.sequence,
-            started_unix_s=raw.started_unix_s,
-            tenant=raw.tenant,
-            pool=raw.pool,
-            endpoint=raw.endpoint,
-            status=raw.status,
-            first_byte_s=raw.first_byte_s,
-            total_s=raw.total_s,
-            request_bytes=raw.request_bytes,
-            response_bytes=raw.response_bytes,
-            aborted_by=ABORTED_BY[raw.aborted_by],
-            retried=bool(raw.flags & FLAG_RETRIED),
-            canary=bool(raw.flags & FLAG_CANARY),
-            sampled=bool(raw.flags & FLAG_SAMPLED),
-            streamed=bool(raw.flags & FLAG_STREAMED),
-        )
-        for raw in unpack(batch.live_records, batch.names)
-    ]
