@@ -75,6 +75,10 @@ _ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?#]*)([^#]*)")
 _METHODS: Final = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 
 
+def _bad(code: str, message: str, param: str | None = None) -> RefusalError:
+    return RefusalError(400, code, message, param)
+
+
 class Via:
     """What a client's connection adds to its requests: address, scheme, and whether it is believed."""
 
@@ -200,14 +204,12 @@ class AskReader:
                     out.append(line)
                 elif role == _HOST:
                     if host is not None:
-                        raise RefusalError(400, "repeated_host", "a request has one Host header", "host")
+                        raise _bad("repeated_host", "a request has one Host header", "host")
                     host = value_of(line)
                     out.append(line)
                 elif role == _LENGTH:
                     if length is not None:
-                        raise RefusalError(
-                            400, "repeated_content_length", "Content-Length occurs twice", "content-length"
-                        )
+                        raise _bad("repeated_content_length", "Content-Length occurs twice", "content-length")
                     length = value_of(line)
                     length_line = line
                     out.append(line)
@@ -221,8 +223,7 @@ class AskReader:
                     connection = value if connection is None else connection + b"," + value
                 elif role == _ENCODING:
                     if encoding is not None:
-                        raise RefusalError(
-                            400,
+                        raise _bad(
                             "repeated_transfer_encoding",
                             "Transfer-Encoding occurs twice",
                             "transfer-encoding",
@@ -248,11 +249,11 @@ class AskReader:
             out[0] = _take_target(ask, host)
         if host is None:
             if ask.minor:
-                raise RefusalError(400, "missing_host", "HTTP/1.1 requires a Host header", "host")
+                raise _bad("missing_host", "HTTP/1.1 requires a Host header", "host")
             host = b""
             out.append(b"Host:")  # RFC 9112 section 3.2: what an HTTP/1.1 request without an authority says
         elif _HOST_FORM.fullmatch(host) is None:
-            raise RefusalError(400, "bad_host", "the Host header names no host", "host")
+            raise _bad("bad_host", "the Host header names no host", "host")
         if length is not None or encoding is not None:
             ask.length = self._body_length(ask.minor, length, encoding)
         if expect is not None:
@@ -283,7 +284,7 @@ class AskReader:
         if method not in _METHODS:
             raise RefusalError(501, "unknown_method", "this method is not served")
         if b"#" in target:
-            raise RefusalError(400, "bad_target", "a request target has no fragment (RFC 9112 section 3.2)")
+            raise _bad("bad_target", "a request target has no fragment (RFC 9112 section 3.2)")
         if len(start) <= 256:
             if len(self._starts) >= _STARTS_REMEMBERED:
                 self._starts.clear()
@@ -294,15 +295,14 @@ class AskReader:
         """RFC 9112 section 6.3, with every 'ought to be handled as an error' handled as an error."""
         if encoding is not None:
             if length is not None:
-                raise RefusalError(
-                    400,
+                raise _bad(
                     "length_and_transfer_encoding",
                     "Content-Length and Transfer-Encoding exclude each other",
                     "transfer-encoding",
                 )
             if not minor:  # section 6.1
-                raise RefusalError(
-                    400, "transfer_encoding_in_1_0", "HTTP/1.0 has no Transfer-Encoding", "transfer-encoding"
+                raise _bad(
+                    "transfer_encoding_in_1_0", "HTTP/1.0 has no Transfer-Encoding", "transfer-encoding"
                 )
             if encoding.lower() != b"chunked":
                 raise RefusalError(
@@ -314,9 +314,7 @@ class AskReader:
             return CHUNKED
         assert length is not None
         if CONTENT_LENGTH.fullmatch(length) is None:
-            raise RefusalError(
-                400, "bad_content_length", "Content-Length is a number in decimal digits", "content-length"
-            )
+            raise _bad("bad_content_length", "Content-Length is a number in decimal digits", "content-length")
         size = int(length)
         if size > self._body_bytes:
             raise RefusalError(
@@ -356,16 +354,12 @@ def _take_target(ask: Ask, host: bytes | None) -> bytes:
     if ask.target[:1] != b"/" and (ask.target != b"*" or ask.method != b"OPTIONS"):
         absolute = _ABSOLUTE.fullmatch(ask.target)
         if absolute is None:
-            raise RefusalError(
-                400, "bad_target", "the request target is neither a path nor an absolute http URI"
-            )
+            raise _bad("bad_target", "the request target is neither a path nor an absolute http URI")
         authority, path = absolute.groups()
         # Section 3.2.2 has a server obey the URI and ignore Host. A request that names two hosts is a trick
         # on whoever reads the other one; equal ones lose nothing.
         if not authority or host is None or authority.lower() != host.lower():
-            raise RefusalError(
-                400, "host_mismatch", "the target's authority and the Host header differ", "host"
-            )
+            raise _bad("host_mismatch", "the target's authority and the Host header differ", "host")
         ask.target = path if path[:1] == b"/" else b"/" + path
     return b"%b %b HTTP/1.1" % (ask.method, ask.target)
 
@@ -379,7 +373,7 @@ def _note(ask: Ask, notes: list[tuple[int, bytes]], via: Via, own_host: bytes) -
                 ask.request_id = value if ask.request_id is None else None
         elif role == _TENANT:
             if ask.tenant is not None:
-                raise RefusalError(400, "repeated_tenant", "the tenant header occurs twice")
+                raise _bad("repeated_tenant", "the tenant header occurs twice")
             ask.tenant = value
         elif role == _FORWARDED_FOR and value:
             whom += value + b", "

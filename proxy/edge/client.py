@@ -14,8 +14,9 @@ from proxy.edge import states
 from proxy.edge.asks import Ask, Via
 from proxy.edge.diagnosis import early
 from proxy.edge.errors import RefusalError, render
-from proxy.edge.exchange import BY_CLIENT, BY_DRAIN, BY_TIMEOUT, NOBODY, Exchange
-from proxy.edge.framing import FramingError, body_of
+from proxy.edge.exchange import Exchange
+from proxy.edge.framing import FramingError, ask_body
+from proxy.live import ABORTED_BY_CLIENT, ABORTED_BY_DRAIN, ABORTED_BY_NOBODY, ABORTED_BY_TIMEOUT
 
 if TYPE_CHECKING:
     from proxy.edge.edge import Edge
@@ -129,7 +130,7 @@ class ClientConnection:
             self.ask = states.ASK[self.ask][states.LOST]
             exchange = self.exchange
             if exchange is not None:
-                exchange.finish(NOBODY if self.tunnel else BY_CLIENT)
+                exchange.finish(ABORTED_BY_NOBODY if self.tunnel else ABORTED_BY_CLIENT)
         except Exception:
             self._edge.bug(self)
         finally:
@@ -207,7 +208,7 @@ class ClientConnection:
             exchange.start(rest)
         else:
             self.ask = states.ASK[self.ask][states.HEAD_THEN_BODY]
-            exchange.read_body(body_of(length))
+            exchange.read_body(ask_body(length))
             exchange.start(self._body_piece(exchange, rest) if rest else b"")
 
     def _body_piece(self, exchange: Exchange, data: bytes) -> bytes:
@@ -275,7 +276,7 @@ class ClientConnection:
             if not self.held and self.transport is not None and not self.transport.is_closing():
                 self.transport.resume_reading()
 
-    def refuse(self, refusal: RefusalError, aborted_by: int = NOBODY) -> None:
+    def refuse(self, refusal: RefusalError, aborted_by: int = ABORTED_BY_NOBODY) -> None:
         """Answer with an error of the edge's own, leave the record, and end the connection."""
         exchange = self.exchange
         edge = self._edge
@@ -284,7 +285,7 @@ class ClientConnection:
         if exchange is not None:
             if exchange.answer >= states.ANSWER_BODY:
                 # The client holds a head already; this can only be said by breaking off.
-                exchange.break_off(aborted_by or BY_CLIENT)
+                exchange.break_off(aborted_by or ABORTED_BY_CLIENT)
                 return
             with_body = exchange.ask.method != b"HEAD"
             request_id = exchange.request_id.decode("ascii")
@@ -362,26 +363,28 @@ class ClientConnection:
         state = self.ask
         if state == states.ASK_HEAD:
             self.refuse(
-                RefusalError(408, "header_timeout", "the request's head did not arrive in time"), BY_TIMEOUT
+                RefusalError(408, "header_timeout", "the request's head did not arrive in time"),
+                ABORTED_BY_TIMEOUT,
             )
         elif exchange is None:
             self.abort()
         elif exchange.answer == states.DIALING:
             exchange.connect_timed_out()
         elif exchange.answer >= states.ANSWER_BODY:
-            exchange.break_off(BY_TIMEOUT)
+            exchange.break_off(ABORTED_BY_TIMEOUT)
         elif state == states.ASK_BODY:
             if self.held:
                 exchange.failed(
-                    504, "request_timeout", f"pool {exchange.pool.name!r} stopped reading", BY_TIMEOUT
+                    504, "request_timeout", f"pool {exchange.pool.name!r} stopped reading", ABORTED_BY_TIMEOUT
                 )
             else:
                 self.refuse(
-                    RefusalError(408, "body_timeout", "the request's body stopped arriving"), BY_TIMEOUT
+                    RefusalError(408, "body_timeout", "the request's body stopped arriving"),
+                    ABORTED_BY_TIMEOUT,
                 )
         else:
             message = f"pool {exchange.pool.name!r} did not begin to answer in time"
-            exchange.failed(504, "first_byte_timeout", message, BY_TIMEOUT)
+            exchange.failed(504, "first_byte_timeout", message, ABORTED_BY_TIMEOUT)
 
     def drain(self) -> None:
         """The worker is going: an idle connection closes now, others after their exchange."""
@@ -392,7 +395,7 @@ class ClientConnection:
     def cut(self) -> None:
         """The drain's time is over."""
         if self.exchange is not None:
-            self.exchange.finish(BY_DRAIN)
+            self.exchange.finish(ABORTED_BY_DRAIN)
         self.abort()
 
 

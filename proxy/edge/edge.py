@@ -18,7 +18,7 @@ from policies.routes import UNKNOWN_TENANT
 from proxy.edge.answers import AnswerReader
 from proxy.edge.asks import AskReader, Via
 from proxy.edge.errors import SettingsError
-from proxy.edge.exchange import SAMPLED, Exchange
+from proxy.edge.exchange import Exchange
 from proxy.edge.heads import fields_of
 from proxy.edge.ids import RequestIds
 from proxy.edge.ports import CaptureHead, ShadowPort
@@ -26,6 +26,7 @@ from proxy.edge.routing import Router
 from proxy.edge.sampling import SAMPLED_PATHS, Capture, captured_headers
 from proxy.edge.settings import EdgeSettings, Identity
 from proxy.ledger import DropReason
+from proxy.live import FLAG_SAMPLED
 
 if TYPE_CHECKING:
     from proxy.edge.client import ClientConnection, Transport
@@ -226,7 +227,7 @@ class Edge:
                 )
                 for rollout in capture.rollouts
             ]
-            exchange.flags |= SAMPLED
+            exchange.flags |= FLAG_SAMPLED
             capture.offer(heads, body)
         except Exception:
             self.shadow_failed()

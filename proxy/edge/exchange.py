@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
 from policies.routes import TenantName
 from proxy.edge import states
 from proxy.edge.errors import RefusalError
-from proxy.edge.framing import UNTIL_CLOSE, BodyReader, CloseBody, body_of
+from proxy.edge.framing import BodyReader, CloseBody, answer_body
 from proxy.edge.sampling import Capture
 from proxy.ledger import DropReason
+from proxy.live import (
+    ABORTED_BY_NOBODY,
+    ABORTED_BY_UPSTREAM,
+    FLAG_CANARY,
+    FLAG_RETRIED,
+    FLAG_STREAMED,
+)
 
 if TYPE_CHECKING:
     from proxy.edge.answers import Answer
@@ -26,17 +32,6 @@ if TYPE_CHECKING:
     from proxy.edge.edge import Dial, Edge
     from proxy.edge.pool import Endpoint, LivePool
     from proxy.edge.upstream import UpstreamConnection
-
-# aborted_by and flags of a live record, as agreed with proxy.live.
-NOBODY: Final = 0
-BY_CLIENT: Final = 1
-BY_UPSTREAM: Final = 2
-BY_TIMEOUT: Final = 3
-BY_DRAIN: Final = 4
-RETRIED: Final = 1
-CANARY: Final = 2
-SAMPLED: Final = 4
-STREAMED: Final = 8
 
 _NAN: Final = float("nan")
 _STALE_S: Final = 1.0
@@ -63,8 +58,6 @@ class Exchange:
     flags = 0
     interim = 0
     kept_bytes = 0
-    reframe: Callable[[bytes], bytes] | None = None
-    """How the answer's body is framed for the client, when not as it came."""
     response_bytes = 0
     sent: list[bytes] | None = None
     """What was written, or waits for a connection, so that it can be written again; None: not kept."""
@@ -89,15 +82,14 @@ class Exchange:
         self.pool: LivePool = router.route(self.tenant, now)
         self.canary = self.pool is not router.home
         if self.canary:
-            self.flags = CANARY
+            self.flags = FLAG_CANARY
         if router.rules:
             edge.sample(self)
 
     # -- the ask, towards the pool -------------------------------------------------------------
 
-    def read_body(self, reader: BodyReader | None) -> None:
+    def read_body(self, reader: BodyReader) -> None:
         """The body follows in pieces."""
-        assert reader is not None
         self.ask_reader = reader
         if self.capture is not None:
             reader.keep = []
@@ -244,14 +236,10 @@ class Exchange:
             self._answered(b"" if length else first, now)
             return
         head = b"".join((answer.block, framing, b"x-request-id: ", self.request_id, b"\r\n\r\n"))
-        reader = self.answer_reader = body_of(length)
-        assert reader is not None
-        if self.reframe is not None:
-            reader.keep = []
+        reader = self.answer_reader = answer_body(length, self.ask.minor)
         client.deadline = now + edge.timeouts.stream_idle_s
         if first:
-            out = reader.feed(first)
-            head += out if self.reframe is None else self.reframe(out)
+            head += reader.feed(first)
         client.write(head)
         self.response_bytes += len(head)
         if reader.done:
@@ -262,8 +250,6 @@ class Exchange:
         reader = self.answer_reader
         assert reader is not None
         out = reader.feed(data)
-        if self.reframe is not None:
-            out = self.reframe(out)
         client = self.client
         if out:
             client.write(out)
@@ -272,42 +258,22 @@ class Exchange:
         if reader.done:
             self._answered(reader.rest, monotonic())
 
-    def answer_closed(self) -> None:
+    def answer_closed(self, reader: CloseBody) -> None:
         """The end of an answer that ends with its connection."""
-        reader = self.answer_reader
-        assert reader is not None
-        reader.done = True
-        if self.ask.minor:
-            self.client.write(b"0\r\n\r\n")
-            self.response_bytes += 5
+        last = reader.end()
+        if last:
+            self.client.write(last)
+            self.response_bytes += len(last)
         self._answered(b"", monotonic())
 
     def _frame(self, answer: Answer) -> bytes:
         """Frame an answer without Content-Length for this client. An HTTP/1.0 one reads until the end."""
         if answer.event_stream:
-            self.flags |= STREAMED
-        if not self.ask.minor:
-            self.client.keep_alive = False
-            self.reframe = self._content
-            return b""
-        if answer.length == UNTIL_CLOSE:
-            self.reframe = self._in_chunks
-        return b"Transfer-Encoding: chunked\r\n"
-
-    def _content(self, out: bytes) -> bytes:
-        """The content of what was just read, without chunk framing."""
-        reader = self.answer_reader
-        assert reader is not None
-        kept = reader.keep
-        assert kept is not None
-        content = b"".join(kept)
-        kept.clear()
-        return content
-
-    def _in_chunks(self, out: bytes) -> bytes:
-        """What was just read, as a chunk of its own."""
-        content = self._content(out)
-        return b"%x\r\n%b\r\n" % (len(content), content) if content else b""
+            self.flags |= FLAG_STREAMED
+        if self.ask.minor:
+            return b"Transfer-Encoding: chunked\r\n"
+        self.client.keep_alive = False
+        return b""
 
     def _answered(self, rest: bytes, now: float) -> None:
         """The answer is whole. ``rest`` came after it: nobody asked for that."""
@@ -316,7 +282,7 @@ class Exchange:
         if rest:
             assert self.upstream is not None
             self.upstream.keep_alive = False
-        self.finish(NOBODY, now)
+        self.finish(ABORTED_BY_NOBODY, now)
         if client.ask == states.ASK_DONE:
             client.over(now)
         else:
@@ -345,10 +311,11 @@ class Exchange:
         upstream = self.upstream
         assert upstream is not None
         answer = self.answer
-        if answer == states.ANSWER_BODY and clean and isinstance(self.answer_reader, CloseBody):
-            self.answer_closed()
+        reader = self.answer_reader
+        if answer == states.ANSWER_BODY and clean and isinstance(reader, CloseBody):
+            self.answer_closed(reader)
         elif answer in (states.ANSWER_BODY, states.ANSWER_TUNNEL):
-            self.break_off(NOBODY if answer == states.ANSWER_TUNNEL else BY_UPSTREAM)
+            self.break_off(ABORTED_BY_NOBODY if answer == states.ANSWER_TUNNEL else ABORTED_BY_UPSTREAM)
         elif answer == states.WAITING and upstream.reused and self._was_stale():
             self.stale_retried = True
             self.edge.counts.stale_retries += 1
@@ -361,7 +328,7 @@ class Exchange:
     def _was_stale(self) -> bool:
         return self.sent is not None and not self.stale_retried and monotonic() - self.sent_at <= _STALE_S
 
-    def failed(self, status: int, code: str, message: str, aborted_by: int = BY_UPSTREAM) -> None:
+    def failed(self, status: int, code: str, message: str, aborted_by: int = ABORTED_BY_UPSTREAM) -> None:
         """This attempt ends before a head was forwarded: home, if this was a canary, else an error answer."""
         self.edge.counts.upstream_failures += 1
         if self.canary and self._go_home():
@@ -371,9 +338,14 @@ class Exchange:
     def _go_home(self) -> bool:
         """Try again on home, once, if what was sent was kept and home can answer."""
         home = self.edge.router.home
-        if self.sent is None or self.flags & RETRIED or self.pool is home or not home.healthy(monotonic()):
+        if (
+            self.sent is None
+            or self.flags & FLAG_RETRIED
+            or self.pool is home
+            or not home.healthy(monotonic())
+        ):
             return False
-        self.flags |= RETRIED
+        self.flags |= FLAG_RETRIED
         self.edge.counts.retried_home += 1
         self.pool = home
         self.tried = ()

@@ -93,7 +93,7 @@ class LengthBody:
 
 
 class CloseBody:
-    """Everything until the connection ends; whoever owns the connection says when."""
+    """Everything until the connection ends; whoever owns the connection says when, with ``end``."""
 
     __slots__ = ("done", "keep", "payload_bytes", "rest")
 
@@ -108,6 +108,26 @@ class CloseBody:
         if self.keep is not None:
             self.keep.append(data)
         return data
+
+    def end(self) -> bytes:
+        """The connection ended in order. Returns what is to be forwarded behind the rest."""
+        self.done = True
+        return b""
+
+
+class WrappedBody(CloseBody):
+    """An answer until close, for a client that can read chunks: it keeps its connection, and sees an end that
+    came too soon."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes) -> bytes:
+        super().feed(data)
+        return b"%x\r\n%b\r\n" % (len(data), data)
+
+    def end(self) -> bytes:
+        self.done = True
+        return b"0\r\n\r\n"
 
 
 class ChunkedBody:
@@ -233,10 +253,32 @@ class ChunkedBody:
         return data[: end + 4] if self.rest else data
 
 
-def body_of(length: int) -> BodyReader | None:
-    """The reader for a length as heads tell it; None when there is no body."""
+class UnwrappedBody(ChunkedBody):
+    """A chunked answer, for an HTTP/1.0 client that cannot read chunks: the content alone."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keep = []
+
+    def feed(self, data: bytes) -> bytes:
+        super().feed(data)
+        assert self.keep is not None
+        content = b"".join(self.keep)
+        self.keep.clear()
+        return content
+
+
+def ask_body(length: int) -> BodyReader:
+    """The reader for a request's body; ``length`` as its head told it, not 0."""
+    return ChunkedBody() if length == CHUNKED else LengthBody(length)
+
+
+def answer_body(length: int, minor: int) -> BodyReader:
+    """The reader for an answer's body, not empty, to a client that speaks HTTP/1.``minor``."""
     if length == CHUNKED:
-        return ChunkedBody()
+        return ChunkedBody() if minor else UnwrappedBody()
     if length == UNTIL_CLOSE:
-        return CloseBody()
-    return LengthBody(length) if length else None
+        return WrappedBody() if minor else CloseBody()
+    return LengthBody(length)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from proxy.edge import states
 from proxy.edge.errors import BadAnswerError
-from proxy.edge.exchange import BY_UPSTREAM
 from proxy.edge.framing import FramingError
+from proxy.live import ABORTED_BY_UPSTREAM
 
 if TYPE_CHECKING:
     from proxy.edge.answers import Answer
@@ -74,7 +74,7 @@ class UpstreamConnection:
         except (BadAnswerError, FramingError) as error:
             self.keep_alive = False
             if exchange.answer >= states.ANSWER_BODY:
-                exchange.break_off(BY_UPSTREAM)
+                exchange.break_off(ABORTED_BY_UPSTREAM)
             else:
                 exchange.failed(502, "bad_answer", f"pool {exchange.pool.name!r}: {error}")
         except Exception:

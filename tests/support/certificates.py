@@ -1,10 +1,11 @@
-"""Throw-away certificates for TLS tests, made with the openssl command."""
+"""Throw-away certificates for TLS tests, on disk as the edge reads them."""
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+import trustme
 
 
 @dataclass(frozen=True)
@@ -13,54 +14,21 @@ class Certificate:
     key_file: str
 
 
-def _openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-
 class Authority:
-    """A certificate authority in ``directory``."""
+    """A certificate authority; its files lie in ``directory``."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self._directory = directory
         self._name = name
-        self.cert_file = str(directory / f"{name}.crt")
-        self._key_file = str(directory / f"{name}.key")
-        _openssl(
-            *(
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-                "-days",
-                "2",
-            ),
-            *("-keyout", self._key_file, "-out", self.cert_file, "-subj", f"/CN={name}"),
-        )
+        self._ca = trustme.CA()
+        self.cert_file = str(directory / f"{name}.pem")
+        self._ca.cert_pem.write_to_path(self.cert_file)
 
-    def issue(self, name: str, *alternatives: str) -> Certificate:
-        """A certificate for these names, e.g. ``DNS:localhost`` or ``IP:127.0.0.1``."""
-        at = self._directory / f"{self._name}-{name}"
-        extensions = at.with_suffix(".ext")
-        extensions.write_text(f"subjectAltName={','.join(alternatives)}\n" if alternatives else "")
-        _openssl(
-            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-keyout", f"{at}.key", "-out", f"{at}.csr", "-subj", f"/CN={name}"),
-        )
-        _openssl(
-            *(
-                "x509",
-                "-req",
-                "-in",
-                f"{at}.csr",
-                "-CA",
-                self.cert_file,
-                "-CAkey",
-                self._key_file,
-                "-CAcreateserial",
-            ),
-            *("-days", "2", "-out", f"{at}.crt", "-extfile", str(extensions)),
-        )
-        return Certificate(f"{at}.crt", f"{at}.key")
+    def issue(self, *names: str) -> Certificate:
+        """A certificate for these host names and addresses; the first names its files."""
+        issued = self._ca.issue_cert(*names)
+        certificate = self._directory / f"{self._name}-{names[0]}.pem"
+        key = certificate.with_suffix(".key")
+        issued.private_key_pem.write_to_path(str(key))
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        return Certificate(str(certificate), str(key))

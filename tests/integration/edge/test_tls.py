@@ -35,7 +35,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def server(authority: Authority) -> Certificate:
-    return authority.issue("server", "DNS:localhost", "IP:127.0.0.1")
+    return authority.issue("localhost", "127.0.0.1")
 
 
 async def hello(request: Arrived) -> None:
