@@ -1,0 +1,84 @@
+"""Tests that one may look at after every observation, and act on at any.
+
+================  ==================================================================================
+``levels``        α to a bar in nats; one α over many questions
+``counts``        what a test remembers: how often each value came
+``mixture``       several bets at once
+``mean``          is a bounded mean within a margin: promotion, rollback, two-sided
+``bernoulli``     is an event more likely than tolerated: exceedance, shortfall
+``sign``          which arm's outcome is the larger, by order alone
+``hazard``        does the candidate fork earlier than the control
+``ratio``         do samples arrive in the configured shares
+``interval``      a confidence sequence for a mean, to be read beside a verdict
+``quantile``      the same for a quantile
+``coupling``      an upper bound on total variation from same-seed mismatches
+``detector``      has something broken lately: the observation window
+``elementary``    log and exp with the same bits on every machine
+================  ==================================================================================
+
+A test is a frozen value (its limits come from a policy file); its state is another frozen value, small and
+serialisable, that a gate grows by ``add`` and hands back. ``test.log_e(state)`` is the whole verdict: a pure
+function of integer counts, computed anew each time, bit for bit the same on every machine; compare it with
+``threshold_nats(alpha)``. States of counts (``Counts``, ``Tally``, ``RatioState``) merge exactly, in any
+order; the detector's state depends on order and does not merge.
+
+What no test here can see: whether two observations are one cluster twice, whether arms are exchangeable given
+the past, and whether a threshold was frozen before the first look. Those are the gates' to keep.
+"""
+
+from comparator.sequential.bernoulli import (
+    BernoulliTest,
+    Tally,
+    TwoSidedBernoulliTest,
+    exceedance,
+    shortfall,
+)
+from comparator.sequential.counts import Counts, on_grid
+from comparator.sequential.coupling import mismatch_bound, race_bound
+from comparator.sequential.detector import Detector, DetectorState
+from comparator.sequential.errors import SequentialError
+from comparator.sequential.hazard import fork_hazard, fork_order
+from comparator.sequential.interval import Interval, mean_interval
+from comparator.sequential.levels import anytime_p, check_alpha, rejects, split_alpha, threshold_nats
+from comparator.sequential.mean import Evidence, MeanTest, TwoSidedTest, promotion, rollback, two_sided
+from comparator.sequential.mixture import Mixture
+from comparator.sequential.quantile import quantile_interval
+from comparator.sequential.ratio import RatioState, SampleRatioTest
+from comparator.sequential.sign import candidate_larger, either_larger, sign_of
+
+__all__ = [
+    "BernoulliTest",
+    "Counts",
+    "Detector",
+    "DetectorState",
+    "Evidence",
+    "Interval",
+    "MeanTest",
+    "Mixture",
+    "RatioState",
+    "SampleRatioTest",
+    "SequentialError",
+    "Tally",
+    "TwoSidedBernoulliTest",
+    "TwoSidedTest",
+    "anytime_p",
+    "candidate_larger",
+    "check_alpha",
+    "either_larger",
+    "exceedance",
+    "fork_hazard",
+    "fork_order",
+    "mean_interval",
+    "mismatch_bound",
+    "on_grid",
+    "promotion",
+    "quantile_interval",
+    "race_bound",
+    "rejects",
+    "rollback",
+    "shortfall",
+    "sign_of",
+    "split_alpha",
+    "threshold_nats",
+    "two_sided",
+]
