@@ -68,6 +68,10 @@ class LatchKeeper:
         self._thread = threading.Thread(target=self._run, name="latch", daemon=True)
         self._thread.start()
 
+    def recall(self, latch: Latch, why: str) -> None:
+        """Hold ``latch`` from the start although the file does not say it; upkeep takes it to the disk."""
+        self.latch, self.durable, self.trouble = latch, False, why
+
     async def hold(self, latch: Latch, timeout_s: float) -> Written:
         """Hold ``latch`` from now on, and wait for the disk ``timeout_s`` at most."""
         self.latch = latch

@@ -30,7 +30,7 @@ from forkgate.state.latch import Latch, LatchFile
 from forkgate.state.lock import Locked, StateLock
 from forkgate.state.paths import StatePaths
 from forkgate.state.table_file import TableCorrupt, read_table
-from forkgate.state.unreadable import all_latched
+from forkgate.state.unreadable import all_latched, with_announced
 from forkgate.supervisor.plan import link_address, pools, sidecar_name
 from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError
 from policies.policy import Policy, load_policy
@@ -88,6 +88,7 @@ class JudgeProcess:
         config = self.config
         keeper = LatchKeeper(LatchFile(self.paths.latch), self._all_latched)
         keeper.open()
+        self._recall(keeper)
         desk = self._desk(keeper)
         writer = EvidenceWriter(self.paths.evidence, config.evidence.max_bytes)
         writer.start()
@@ -156,6 +157,15 @@ class JudgeProcess:
     def _all_latched(self, why: str) -> Latch:
         return all_latched([rollout.name for rollout in self.config.rollouts], why)
 
+    def _recall(self, keeper: LatchKeeper) -> None:
+        """A rollback that edges were told of stands, also when the judge before could not write it down."""
+        rollouts = [rollout.name for rollout in self.config.rollouts]
+        latch = with_announced(keeper.latch, self.settings.rolled_back, rollouts)
+        if latch is not keeper.latch:
+            new = sorted(set(latch.latched) - set(keeper.latch.latched))
+            keeper.recall(latch, f"{self.paths.latch}: does not hold the rollback of {', '.join(new)}")
+            log.error("rollbacks that were announced without a latch still stand", extra={"rollouts": new})
+
     def _desk(self, keeper: LatchKeeper) -> Desk:
         policies: dict[str, Policy] = {
             rollout.name: load_policy(self.settings.policies[rollout.name], rollout.policy)
@@ -201,7 +211,7 @@ class JudgeProcess:
         while True:
             await asyncio.sleep(UPKEEP_S)
             keeper = publisher.keeper
-            if not keeper.durable and keeper.latch.latched:
+            if not keeper.durable:
                 written = await keeper.hold(keeper.latch, self.config.judge.latch_s)
                 if written.durable:
                     log.info("the rollback latch is durable now")

@@ -19,7 +19,7 @@ from forkgate.judge.latchkeeper import LatchKeeper, Written
 from forkgate.state.latch import Latch
 from policies.rollout import Latch as Rollback
 from policies.rollout import RolloutState
-from policies.routes import Pool, PoolName, RouteTable
+from policies.routes import Pool, PoolName, RolloutName, RouteTable
 from policies.tables import route_table
 from proxy.link.flip import Flip, FlipReport
 from proxy.link.server import LinkServer
@@ -90,8 +90,12 @@ class Publisher:
         self.table = self._table(epoch, "judge started")
 
     def _table(self, epoch: int, cause: str) -> RouteTable:
-        return route_table(
+        table = route_table(
             epoch=epoch, home=self._home, pools=self._pools, rollouts=self._states(), cause=cause
+        )
+        latched = self.keeper.latch.latched
+        return msgspec.structs.replace(
+            table, rolled_back={RolloutName(name): one.epoch for name, one in latched.items()}
         )
 
     def ahead(self, epoch: int) -> None:

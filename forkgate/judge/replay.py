@@ -25,8 +25,8 @@ from forkgate.config.model import Config
 from forkgate.judge.fleet import Endpoint, Fleet
 from proxy.mirror import ArmLimits, Sources, plan_again, run_arm
 
-ARM_TIMEOUT_S = 300.0
-ARM_BYTES = 67_108_864
+LIMITS = ArmLimits(timeout_s=300.0, bytes=67_108_864)
+"""Of one arm. A person waits: generous."""
 MAX_AT_ONCE = 2
 """Replays that run together; a person asks for one, a script must not swamp the pools."""
 
@@ -56,9 +56,13 @@ class Replayer:
         """
         shown = await asyncio.to_thread(self._show, capture_id)
         left, right = _whole(shown)
+        left_at, right_at = self._endpoint(left), self._endpoint(right)
+        left_plan = plan_again(left, self._model(left_at, left))
+        right_plan = plan_again(right, self._model(right_at, right))
         async with self._room:
             new_left, new_right = await asyncio.gather(
-                self._run(self._endpoint(left), left), self._run(self._endpoint(right), right)
+                run_arm(left_at, left_plan, LIMITS, Sources()),
+                run_arm(right_at, right_plan, LIMITS, Sources()),
             )
         for one in (new_left, new_right):
             if one.outcome is not Outcome.COMPLETED:
@@ -86,11 +90,6 @@ class Replayer:
                 409, f"the configuration has no pool {exchange.pool!r} any more", code="pool_gone"
             ) from None
         return next((one for one in endpoints if one.url == exchange.endpoint), endpoints[0])
-
-    async def _run(self, endpoint: Endpoint, original: Exchange) -> Exchange:
-        plan = plan_again(original, self._model(endpoint, original))
-        limits = ArmLimits(timeout_s=ARM_TIMEOUT_S, bytes=ARM_BYTES)
-        return await run_arm(endpoint, plan, limits, Sources())
 
     def _model(self, endpoint: Endpoint, original: Exchange) -> str:
         configured = self._config.pool(original.pool).engine.model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from forkgate.config.model import Config
+from policies.routes import RolloutName
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,5 +18,7 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """UUIDv7 of this process life."""
     least_epoch: int
     """Epoch of the table that the supervisor's edges use now; the judge's first table is above it."""
+    rolled_back: dict[RolloutName, int] = {}
+    """Rollbacks that this table announced, with their epochs: they stand, whatever the latch's file says."""
     ready_fd: int | None = None
     """A pipe; the judge writes ``ready\\n`` once edges can reach it."""

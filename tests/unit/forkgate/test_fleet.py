@@ -1,0 +1,106 @@
+"""Engines are probed until they answer, and what they lack is said in words."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.base import Engine, EngineOptions, EngineUnavailable, Probe
+from forkgate.config import loads
+from forkgate.judge import fleet as module
+from forkgate.judge.fleet import Fleet
+from tests.support.engines import FakeEngine
+from tests.support.judging import TEXT, config
+from tests.support.waiting import eventually
+
+
+class ShyEngine(FakeEngine):
+    """Answers from the ``after``-th probe on."""
+
+    def __init__(self, base_url: str, after: int = 0, hangs: bool = False) -> None:
+        super().__init__(base_url)
+        self.after = after
+        self.hangs = hangs
+        self.probes = 0
+        self.closed = False
+
+    async def probe(self) -> Probe:
+        self.probes += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.probes <= self.after:
+            raise EngineUnavailable(self.base_url, "connection refused, is it running?")
+        return await super().probe()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def engines_of(made: list[ShyEngine], **options: Any) -> Any:
+    def open_engine(base_url: str, _options: EngineOptions, *, tls: Any = None) -> Engine:
+        made.append(ShyEngine(base_url, **options))
+        return made[-1]
+
+    return open_engine
+
+
+def test_engine_that_comes_up_late_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+
+    async def main() -> None:
+        made: list[ShyEngine] = []
+        fleet = Fleet(config(tmp_path), engines_of(made, after=2))
+        assert len(fleet.unprobed()) == 2
+        fleet.start()
+        await eventually(lambda: not fleet.unprobed())
+        view = {pool["name"]: pool for pool in fleet.view("old")}
+        assert view["old"]["home"]
+        assert not view["new"]["home"]
+        (endpoint,) = view["new"]["endpoints"]
+        assert endpoint["error"] is None
+        assert "token_in" in endpoint["has"]
+        await fleet.close()
+        assert all(engine.closed for engine in made)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_engine_that_refuses_is_shown_with_its_reason(tmp_path: Path) -> None:
+    async def main() -> None:
+        fleet = Fleet(config(tmp_path), engines_of([], after=99))
+        fleet.start()
+        await eventually(lambda: all("connection refused" in line for line in fleet.unprobed()))
+        assert fleet.unprobed()[0] == (
+            "pool old: http://127.0.0.1:9001: http://127.0.0.1:9001: connection refused, is it running?"
+        )
+        await fleet.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_engine_that_never_answers_a_probe_is_given_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PROBE_TIMEOUT_S", 0.01)
+
+    async def main() -> None:
+        fleet = Fleet(config(tmp_path), engines_of([], hangs=True))
+        fleet.start()
+        await eventually(lambda: all("no answer to a probe" in line for line in fleet.unprobed()))
+        await fleet.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_shadow_endpoints_spare_the_live_ones(tmp_path: Path) -> None:
+    text = TEXT.format(state_dir=tmp_path).replace(
+        'endpoints: ["http://127.0.0.1:9002"]',
+        'endpoints: ["http://127.0.0.1:9002"], shadow_endpoints: ["http://127.0.0.1:9102"]',
+    )
+    made: list[ShyEngine] = []
+    fleet = Fleet(loads(text), engines_of(made))
+    assert [one.url for one in fleet.endpoints("new")] == ["http://127.0.0.1:9102"]
+    assert [engine.base_url for engine in made] == ["http://127.0.0.1:9001", "http://127.0.0.1:9102"]

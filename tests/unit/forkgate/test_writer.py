@@ -1,0 +1,184 @@
+"""The evidence thread: batches by itself, isolates what cannot be stored, comes back when the disk does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from comparator.evidence import (
+    Batch,
+    Drop,
+    EvidenceError,
+    EvidenceFull,
+    EvidenceReader,
+    EvidenceStore,
+    PairDone,
+)
+from forkgate.judge import writer as module
+from forkgate.judge.writer import EvidenceWriter
+from tests.support.exchanges import pair
+from tests.support.waiting import eventually
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def done(number: int) -> PairDone:
+    return PairDone(pair=pair(capture_id=f"c-{number}"), incarnation="e", sequence=number)
+
+
+def drop(number: int) -> Drop:
+    return Drop(incarnation="e", sequence=number, rollout="r", reason="too_old", detail="", unix_s=1.0)
+
+
+async def opened(path: Path) -> EvidenceWriter:
+    writer = EvidenceWriter(path / "evidence.db", 100_000_000)
+    writer.start()
+    await writer.status()
+    return writer
+
+
+def test_what_waits_while_a_transaction_runs_goes_into_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    entered, gate, real = threading.Event(), threading.Event(), EvidenceStore.add
+
+    def slow(self: EvidenceStore, batch: Batch) -> Any:
+        entered.set()
+        gate.wait(30)
+        batches.append(len(batch.pairs))
+        return real(self, batch)
+
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        monkeypatch.setattr(EvidenceStore, "add", slow)
+        first = asyncio.create_task(writer.keep(done(1)))
+        await eventually(entered.is_set)  # the thread is at it
+        rest = [asyncio.create_task(writer.keep(done(number))) for number in range(2, 12)]
+        await eventually(lambda: len(writer._jobs) == 10)
+        gate.set()
+        await asyncio.gather(first, *rest)
+        await writer.close(10)
+
+    run(main())
+    assert batches == [1, 10]
+
+
+def test_one_pair_that_cannot_be_stored_costs_its_neighbours_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, gate, real = threading.Event(), threading.Event(), EvidenceStore.add
+
+    def picky(self: EvidenceStore, batch: Batch) -> Any:
+        entered.set()
+        gate.wait(30)
+        if any(one.sequence == 3 for one in batch.pairs):
+            raise EvidenceError(self.path, "a pair cannot be stored: no integer")
+        return real(self, batch)
+
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        monkeypatch.setattr(EvidenceStore, "add", picky)
+        kept = [asyncio.create_task(writer.keep(done(1)))]
+        await eventually(entered.is_set)
+        kept += [asyncio.create_task(writer.keep(done(number))) for number in range(2, 6)]
+        await eventually(lambda: len(writer._jobs) == 4)
+        gate.set()
+        results = await asyncio.gather(*kept, return_exceptions=True)
+        assert [isinstance(one, EvidenceError) for one in results] == [False, False, True, False, False]
+        await writer.close(10)
+
+    run(main())
+    with EvidenceReader(tmp_path / "evidence.db") as reader:
+        assert reader.ledger_counts("e").compared == 4
+
+
+def test_notes_wait_for_a_full_disk_to_have_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, real = threading.Event(), EvidenceStore.add
+    full.set()
+
+    def add(self: EvidenceStore, batch: Batch) -> Any:
+        if full.is_set():
+            raise EvidenceFull(self.path, "the disk is full")
+        return real(self, batch)
+
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        monkeypatch.setattr(EvidenceStore, "add", add)
+        writer.note(drop(1))
+        await eventually(lambda: writer.trouble is not None)
+        with pytest.raises(EvidenceFull):
+            await writer.keep(done(2))
+        full.clear()
+        await writer.keep(done(3))
+        assert writer.trouble is None
+        await writer.close(10)
+
+    run(main())
+    with EvidenceReader(tmp_path / "evidence.db") as reader:
+        counts = reader.ledger_counts("e")
+    assert (counts.compared, counts.dropped) == (1, {"too_old": 1})
+
+
+def test_notes_are_bounded_and_the_lost_ones_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NOTES", 10)
+
+    async def main() -> None:
+        writer = EvidenceWriter(tmp_path / "evidence.db", 100_000_000)  # never started: nobody takes them
+        writer.note(*(drop(number) for number in range(15)))
+        assert writer.notes_lost == 5
+
+    run(main())
+
+
+def test_store_that_could_not_be_opened_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REOPEN_S", 0.0)
+
+    async def main() -> None:
+        (tmp_path / "evidence.db").mkdir()
+        writer = EvidenceWriter(tmp_path / "evidence.db", 100_000_000)
+        writer.start()
+        with pytest.raises(EvidenceError):
+            await writer.keep(done(1))
+        (tmp_path / "evidence.db").rmdir()
+        await writer.keep(done(2))
+        assert writer.trouble is None
+        await writer.close(10)
+
+    run(main())
+
+
+def test_nothing_is_kept_after_the_close(tmp_path: Path) -> None:
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        writer.note(drop(1))
+        await writer.close(10)
+        with pytest.raises(EvidenceError, match="the judge is stopping"):
+            await writer.keep(done(2))
+
+    run(main())
+    with EvidenceReader(tmp_path / "evidence.db") as reader:
+        assert reader.ledger_counts("e").dropped == {"too_old": 1}
+
+
+def test_past_of_a_broken_store_is_empty_so_that_live_records_still_come_in(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "evidence.db").write_bytes(b"no database " * 1_000)
+        writer = EvidenceWriter(tmp_path / "evidence.db", 100_000_000)
+        writer.start()
+        past = await writer.past("e", [1, 2])
+        assert (past.compared, past.ended) == (0, frozenset())
+        await writer.close(10)
+
+    run(main())
