@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from proxy.edge.errors import SettingsError
 from proxy.edge.upstream import UpstreamConnection
@@ -31,10 +31,16 @@ class SocketDialer:
 
     async def _open(self, endpoint: Endpoint, exchange: Exchange) -> None:
         edge = self.edge
+        made: list[UpstreamConnection] = []
+
+        def protocol() -> Any:  # a protocol by its methods
+            made.append(UpstreamConnection(edge, endpoint))
+            return made[0]
+
         try:
             context = endpoint.context()
-            _, protocol = await self._loop.create_connection(
-                lambda: cast(Any, UpstreamConnection(edge, endpoint)),  # a protocol by its methods
+            await self._loop.create_connection(
+                protocol,
                 endpoint.host,
                 endpoint.port,
                 ssl=context,
@@ -42,11 +48,16 @@ class SocketDialer:
                 # The sweep decides when connecting took too long; this only bounds what it would miss.
                 ssl_handshake_timeout=edge.timeouts.connect_s * 2 if context is not None else None,
             )
+        except asyncio.CancelledError:
+            # The connection may stand already, with nobody to use it.
+            for unused in made:
+                unused.abort()
+            raise
         except (OSError, ssl.SSLError, SettingsError) as error:
             failure = f"cannot connect to {endpoint.url}: {error}"
         else:
             try:
-                exchange.connected(cast(UpstreamConnection, protocol))
+                exchange.connected(made[0])
             except Exception:
                 edge.bug(exchange.client)
             return

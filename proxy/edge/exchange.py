@@ -387,7 +387,7 @@ class Exchange:
             endpoint.in_flight -= 1
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
-            upstream.release(reusable)
+            upstream.release(reusable=reusable, flush=self.client.tunnel)
         client = self.client
         if client.held:
             client.release(client.HOLD_DIAL | client.HOLD_POOL)
@@ -401,7 +401,11 @@ class Exchange:
         endpoint = self.endpoint
         if self._dial is not None:
             self.stop_dialing()
-        whole = self.answer == states.ANSWER_DONE and client.ask == states.ASK_DONE
+        whole = (
+            aborted_by == ABORTED_BY_NOBODY
+            and self.answer == states.ANSWER_DONE
+            and client.ask == states.ASK_DONE
+        )
         self.answer = states.ANSWER[self.answer][states.DROP]
         self._let_go(reusable=whole)
         client.exchange = None

@@ -32,7 +32,11 @@ class Endpoint:
     )
 
     def __init__(self, url: str, tls: PoolTLS | None, eject_s: float, most_idle: int) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise SettingsError(f"endpoint {url!r}: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
             raise SettingsError(
                 f"endpoint {url!r}: say http://host:port or https://host:port, without a path"
@@ -40,7 +44,7 @@ class Endpoint:
         self.url = url
         self.host: str = parts.hostname
         self.secure = parts.scheme == "https"
-        self.port: int = parts.port or (443 if self.secure else 80)
+        self.port: int = port or (443 if self.secure else 80)
         self.tls = tls
         self.server_name = (tls and tls.server_name) or self.host
         self.health = Health(eject_s)

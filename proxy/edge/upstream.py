@@ -81,6 +81,9 @@ class UpstreamConnection:
             self._edge.bug(exchange.client)
 
     def eof_received(self) -> bool:
+        """The pool hung up. Between this and ``connection_lost`` nobody may be given an idle one."""
+        if self.exchange is None and self in self.endpoint.idle:
+            self.endpoint.idle.remove(self)
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -161,9 +164,11 @@ class UpstreamConnection:
             self._reading = True
             self.transport.resume_reading()
 
-    def release(self, reusable: bool) -> None:
-        """Its exchange is over: back among the idle, or away. One whose answer overtook its ask is used
-        up."""
+    def release(self, *, reusable: bool, flush: bool) -> None:
+        """Its exchange is over: back among the idle, or away, with or without what is still to be written.
+
+        One whose answer overtook its ask is used up.
+        """
         self.exchange = None
         if reusable and self.keep_alive and not self._write_paused:
             self.reused = True
@@ -171,6 +176,8 @@ class UpstreamConnection:
             if not self._reading:
                 self.resume_reading()
             self.endpoint.release(self)
+        elif flush:
+            self.close()
         else:
             self.abort()
 

@@ -148,6 +148,8 @@ class FakeTransport:
         self.reading = True
         self.closing = False
         self.eof = False
+        self.buffered = 0  # bytes that the other side has not read
+        self.aborted = False
         self.protocol: Any = None
 
     def write(self, data: bytes) -> None:
@@ -174,6 +176,7 @@ class FakeTransport:
         self.closing = True
 
     def abort(self) -> None:
+        self.aborted = True
         if not self.closing:
             self.events.append("abort")
         self.closing = True
@@ -188,7 +191,7 @@ class FakeTransport:
         self.reading = True
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.buffered
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return

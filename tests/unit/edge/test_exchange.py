@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.edge import states
-from proxy.edge.settings import Limits, Timeouts
+from proxy.edge.errors import SettingsError
+from proxy.edge.settings import Identity, Limits, Timeouts
 from tests.support.edge import (
     TRUSTED,
     Transcript,
@@ -229,8 +230,6 @@ def test_a_request_id_in_no_good_form_is_replaced(given: str) -> None:
 def test_tenant_comes_from_the_hash_of_an_api_key() -> None:
     import hashlib
 
-    from proxy.edge.settings import Identity
-
     identity = Identity(api_keys={hashlib.sha256(b"sk-acme").hexdigest(): "acme"})
     for line, host in (
         ("Authorization: Bearer sk-acme", "candidate"),
@@ -409,6 +408,17 @@ def test_idle_connection_that_speaks_or_closes_is_not_used_again() -> None:
         upstream.connection_lost(None)
         client.data_received(get())
         assert len(edge.dials) == 1, event
+
+
+def test_idle_connection_is_not_given_out_once_its_end_was_read() -> None:
+    edge = core()
+    client, _ = edge.client()
+    client.data_received(get())
+    upstream, _ = edge.accept()
+    upstream.data_received(answer())
+    assert upstream.eof_received() is False
+    client.data_received(get())
+    assert len(edge.dials) == 1
 
 
 def test_bytes_behind_an_answer_are_dropped_with_their_connection() -> None:
@@ -703,6 +713,23 @@ def test_websocket_is_a_tunnel_both_ways_from_the_first_byte() -> None:
     assert (record.status, record.aborted_by) == (101, 0)
 
 
+def test_the_last_bytes_of_a_tunnel_are_flushed_to_the_other_side() -> None:
+    for who in ("client", "upstream"):
+        edge = core()
+        client, wire = edge.client()
+        client.data_received(WEBSOCKET)
+        upstream, pool = edge.accept()
+        upstream.data_received(SWITCHED)
+        if who == "client":
+            client.data_received(b"bye")
+            client.connection_lost(None)
+            assert pool.events[-2:] == ["write", "close"]
+        else:
+            upstream.data_received(b"bye")
+            upstream.connection_lost(None)
+            assert wire.events[-2:] == ["write", "close"]
+
+
 def test_refused_websocket_is_an_ordinary_answer() -> None:
     edge = core()
     client, wire = edge.client()
@@ -809,3 +836,99 @@ def test_every_state_and_event_of_the_tables_is_named_and_reachable() -> None:
         while new := {target for state in seen for target in rows[state].values()} - seen:
             seen |= new
         assert seen == set(rows)
+
+
+def test_a_1_0_request_without_host_gets_an_empty_one_upstream() -> None:
+    edge = core()
+    client, _ = edge.client()
+    client.data_received(b"GET / HTTP/1.0\r\n\r\n")
+    _, pool = edge.accept()
+    assert b"\r\nHost:\r\n" in pool.sent
+
+
+def test_an_answer_that_overtakes_a_full_upstream_does_not_leave_the_client_paused() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(post(b"hello"))
+    upstream, pool = edge.accept()
+    upstream.pause_writing()
+    assert not wire.reading
+    upstream.data_received(answer())
+    assert wire.reading
+    assert pool.events[-1] == "abort", "what it has not read yet would stand in front of the next request"
+    client.data_received(get())
+    assert len(edge.dials) == 1
+
+
+def test_an_upstream_idle_for_a_minute_is_closed() -> None:
+    edge = core()
+    client, _ = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    upstream.data_received(answer())
+    edge.sweep(59.0)
+    assert not pool.closing
+    edge.sweep(61.0)
+    assert pool.closing
+    client.data_received(get())
+    assert len(edge.dials) == 1
+
+
+def test_a_closing_client_that_still_reads_is_not_cut_short() -> None:
+    edge = core()
+    client, wire = edge.client()
+    client.data_received(get("/", "Connection: close"))
+    upstream, _ = edge.accept()
+    wire.buffered = 50_000
+    upstream.data_received(answer(b"x" * 50_000))
+    assert wire.events[-1] == "close"
+    edge.sweep(200.0)
+    assert "abort" not in wire.events
+    assert not wire.aborted
+    edge.sweep(301.0)
+    assert wire.aborted
+
+
+def test_a_bug_breaks_off_one_connection_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    edge = core()
+    other, other_wire = edge.client()
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    assert client.exchange is not None
+    client.exchange.answer = states.ANSWER_DONE  # a state in which no first byte may come
+    upstream.data_received(answer())
+    assert wire.events[-1] == "abort"
+    assert pool.events[-1] == "abort"
+    assert edge.edge.stats()["bugs"] == 1
+    assert "bug in the edge" in caplog.text
+    other.data_received(get())
+    survivor, _ = edge.accept()
+    survivor.data_received(answer())
+    assert status_of(other_wire.sent) == 200
+
+
+@pytest.mark.parametrize(
+    ("identity", "message"),
+    [
+        ({"trusted_peers": ("10.0.0.0/8", "nonsense")}, r"identity\.trusted_peers\[1\]: 'nonsense'"),
+        ({"trusted_peers": ("10.0.0.1/8",)}, r"identity\.trusted_peers\[0\]: .*host bits"),
+        ({"api_keys": {"abc": "acme"}}, r"identity\.api_keys: 'abc' is no SHA-256"),
+        ({"tenant_header": "Host"}, r"identity\.tenant_header: Host has a meaning of its own"),
+    ],
+)
+def test_settings_that_cannot_work_name_what_and_where(identity: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        core(identity=Identity(**identity))
+
+
+@pytest.mark.parametrize("url", ["ftp://a:1", "a:1", "http://", "http://a:1/v1", "http://a:99999"])
+def test_a_table_with_an_endpoint_that_is_no_url_is_not_swapped_in(url: str) -> None:
+    edge = core()
+    with pytest.raises(SettingsError, match="endpoint"):
+        edge.router(table(url, epoch=2))
+    assert edge.router.table.epoch == 1
+    client, _ = edge.client()
+    client.data_received(get())
+    upstream, _ = edge.accept()
+    assert upstream.endpoint.host == "home"
