@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -932,3 +934,18 @@ def test_a_table_with_an_endpoint_that_is_no_url_is_not_swapped_in(url: str) -> 
     client.data_received(get())
     upstream, _ = edge.accept()
     assert upstream.endpoint.host == "home"
+
+
+def test_a_finished_exchange_is_freed_without_the_garbage_collector() -> None:
+    edge = core(table("http://home:1", percent=100))
+    client, _ = edge.client()
+    gc.disable()
+    try:
+        client.data_received(post(b"hello"))
+        assert client.exchange is not None
+        exchange = weakref.ref(client.exchange)
+        upstream, _ = edge.accept()
+        upstream.data_received(answer())
+        assert exchange() is None
+    finally:
+        gc.enable()
