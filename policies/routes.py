@@ -60,6 +60,8 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         routes: tenant to pool, for canary tenants only.
         mirrors: what to copy.
         cause: why this table replaced the last one, in words for the log.
+        rolled_back: rollouts that stand rolled back, with the epoch that announced it. Edges do not read it;
+            it lets the next judge know of a rollback whose latch the disk refused.
     """
 
     epoch: int
@@ -68,6 +70,7 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     routes: dict[TenantName, PoolName] = {}
     mirrors: tuple[MirrorRule, ...] = ()
     cause: str = ""
+    rolled_back: dict[RolloutName, int] = {}
 
     def __post_init__(self) -> None:
         names = [pool.name for pool in self.pools]

@@ -37,12 +37,14 @@ from policies.policy import Policy, load_policy
 from proxy.ledger import JudgeLedger
 from proxy.link.channel import LinkError
 from proxy.link.server import LinkServer
+from proxy.mirror import Mirror
 
 log = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 10.0
 """For the judge of a supervisor that was killed a moment ago to end."""
 UPKEEP_S = 1.0
+CLOCK_STEP_S = 1.0
 STOP_S = 7.0
 """What each part may take to stop, beyond its own drain time."""
 EVIDENCE_CLOSE_S = 10.0
@@ -116,6 +118,7 @@ class JudgeProcess:
         fleet = Fleet(config, open_engine)
         mirror = open_mirror(config, fleet, judge, ledger)
         judge.attach(mirror)
+        _share_budgets(mirror, checkpoints)
         server = LinkServer(
             link_address(config),
             config.judge.tls,
@@ -126,7 +129,9 @@ class JudgeProcess:
             edge_grace_s=config.judge.grace_s,
         )
         publisher.server = server
-        views = Views(self.settings, judge, server, fleet, Replayer(config, fleet, self.paths.evidence))
+        views = Views(
+            self.settings, judge, server, fleet, mirror, Replayer(config, fleet, self.paths.evidence)
+        )
         admin = AdminServer(self.paths.admin_socket, views)
         await self._listen(admin, page, server, views)
         fleet.start()
@@ -136,7 +141,7 @@ class JudgeProcess:
         for asked in checkpoints.caught_up:
             judge.obey(asked, time.monotonic())
         self._say_ready(publisher.table.epoch, keeper.durable)
-        upkeep = asyncio.create_task(self._upkeep(publisher, checkpoints))
+        upkeep = asyncio.create_task(self._upkeep(publisher, checkpoints, mirror))
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
         _watchdog(config.judge.drain_s + HARD_STOP_S)
@@ -206,10 +211,18 @@ class JudgeProcess:
             evidence_bytes=evidence_bytes,
         )
 
-    async def _upkeep(self, publisher: Publisher, checkpoints: Checkpoints) -> None:
-        """What is looked after once a second: the latch's way to a disk that refused it, and checkpoints."""
+    async def _upkeep(self, publisher: Publisher, checkpoints: Checkpoints, mirror: Mirror) -> None:
+        """What is looked after once a second: the latch's way to a disk that refused it, checkpoints, the
+        clock."""
+        offset_s = time.time() - time.monotonic()
         while True:
             await asyncio.sleep(UPKEEP_S)
+            stepped_s = time.time() - time.monotonic() - offset_s
+            if abs(stepped_s) > CLOCK_STEP_S:
+                # Durations are monotonic and do not care; queues look at the age of captures again.
+                log.warning("the clock was stepped", extra={"by_s": round(stepped_s, 3)})
+                offset_s += stepped_s
+                mirror.poke()
             keeper = publisher.keeper
             if not keeper.durable:
                 written = await keeper.hold(keeper.latch, self.config.judge.latch_s)
@@ -254,6 +267,20 @@ class JudgeProcess:
         if self.settings.ready_fd is not None:
             os.write(self.settings.ready_fd, b"ready\n")
             os.close(self.settings.ready_fd)
+
+
+def _share_budgets(mirror: Mirror, checkpoints: Checkpoints) -> None:
+    """What the judge before spent today is spent; what this one spends, the next will know."""
+    known = {status.rollout for status in mirror.status()}
+    for rollout, by_tenant in checkpoints.spent_before.items():
+        for tenant, tokens in by_tenant.items():
+            if rollout in known:
+                mirror.charge(rollout, tokens, tenant)
+
+    def spent(rollout: str) -> dict[str, int]:
+        return next((one.spent.today_by_tenant for one in mirror.status() if one.rollout == rollout), {})
+
+    checkpoints.spent = spent
 
 
 def _watchdog(limit_s: float) -> None:

@@ -1,8 +1,8 @@
-"""What a latch that nobody can read must be taken for: every rollout rolled back, until a person lifts it."""
+"""Rollbacks whose reason no file tells: they stand all the same, until a person lifts them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from forkgate.state.latch import Latch
 from policies.rollout import Latch as Rollback
@@ -12,23 +12,39 @@ from policies.verdict import Answer, Verdict
 
 
 def all_latched(rollouts: Iterable[str], why: str) -> Latch:
-    """A latch that holds them all, with the reason in words."""
+    """What a latch that nobody can read must be taken for: it holds them all, with the reason in words."""
     latch = Latch()
     for name in rollouts:
-        verdict = Verdict(
-            gate="latch",
-            answer=Answer.ERROR,
-            value=None,
-            limit=None,
-            n=0,
-            reason=f"what was rolled back before is unknown: {why}",
-        )
-        rollback = Rollback(
-            rollout=RolloutName(name),
-            verdict=verdict,
-            policy_digest="",
-            from_stage=Stage.ROLLED_BACK,
-            unix_s=0.0,
-        )
-        latch = latch.with_latched(rollback, 0)
+        latch = latch.with_latched(_unexplained(name, f"what was rolled back before is unknown: {why}"), 0)
     return latch
+
+
+def with_announced(latch: Latch, announced: Mapping[RolloutName, int], rollouts: Iterable[str]) -> Latch:
+    """``latch`` with the rollbacks that edges were told of, but that its file never got to hold.
+
+    Args:
+        announced: :attr:`policies.routes.RouteTable.rolled_back` of the last table known.
+        rollouts: those of the configuration; others are forgotten.
+    """
+    for name in rollouts:
+        epoch = announced.get(RolloutName(name))
+        if epoch is None or name in latch.latched or _lifted_since(latch, name, epoch):
+            continue
+        reason = f"rolled back at epoch {epoch}; the disk refused its latch, so that the reason is lost"
+        latch = latch.with_latched(_unexplained(name, reason), epoch)
+    return latch
+
+
+def _lifted_since(latch: Latch, name: str, epoch: int) -> bool:
+    return any(one.latched.rollback.rollout == name and one.latched.epoch >= epoch for one in latch.lifted)
+
+
+def _unexplained(name: str, reason: str) -> Rollback:
+    verdict = Verdict(gate="latch", answer=Answer.ERROR, value=None, limit=None, n=0, reason=reason)
+    return Rollback(
+        rollout=RolloutName(name),
+        verdict=verdict,
+        policy_digest="",
+        from_stage=Stage.ROLLED_BACK,
+        unix_s=0.0,
+    )

@@ -171,6 +171,7 @@ class Supervisor:
                     policies=self._policies,
                     incarnation=uuid7(),
                     least_epoch=self._current_table().epoch,
+                    rolled_back=self._current_table().rolled_back,
                     ready_fd=ready_fd,
                 )
             )
