@@ -34,8 +34,7 @@ class FakeVllm:
     def lies_about(self, what: str) -> bool:
         return what in self.lies
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeVllm]:
+    def app(self) -> web.Application:
         app = web.Application(middlewares=[self._record])
         app.add_routes(
             [
@@ -60,7 +59,13 @@ class FakeVllm:
             )
         if self.lies_about("tells template"):
             app.add_routes([web.get("/tokenizer_info", self._tokenizer_info)])
-        runner = web.AppRunner(app, handler_cancellation=not self.lies_about("runs on"), shutdown_timeout=0.1)
+        return app
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[FakeVllm]:
+        runner = web.AppRunner(
+            self.app(), handler_cancellation=not self.lies_about("runs on"), shutdown_timeout=0.1
+        )
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
