@@ -86,6 +86,13 @@ def rollout_lines(rollout: dict[str, Any]) -> list[str]:
         f"  canary tenants: {', '.join(rollout['canary_tenants']) or 'none'}",
         f"  pairs {rollout['pairs']}, forks {rollout['forks']}, set aside {rollout['set_aside']}",
     ]
+    shadow = rollout["shadow"]
+    if shadow is not None:
+        spent = f"{shadow['spent']['today_tokens']} tokens today"
+        waits = f", waits: {shadow['blocked']}" if shadow["blocked"] else ""
+        lines.append(f"  shadow {shadow['running']} running, {shadow['queued']} queued, {spent}{waits}")
+    if rollout["held"] is not None:
+        lines.append(f"  HELD until somebody has looked: {rollout['held']}")
     latched = rollout["latched"]
     if latched is not None:
         lines.append(f"  ROLLED BACK at epoch {latched['epoch']}: {latched['reason']}")

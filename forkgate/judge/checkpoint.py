@@ -15,6 +15,7 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 RECENT = 256
 """Captures remembered with a checkpoint: more than a judge can fold in the second between two."""
+DAY_S = 86_400.0
 MAX_AGAIN = 1_000
 """Pairs folded again at most."""
 
@@ -42,6 +44,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally
     folded: tuple[str, ...]
     """Newest captures in ``state``."""
+    spent_today: dict[str, int] = {}
+    """Shadow tokens by tenant, since 00:00 UTC of the file's day."""
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +64,11 @@ class Checkpoints:
         self._saved: dict[str, int] = {}
         self._folded: dict[str, deque[str]] = {}
         self._failed = False
+        self.spent: Callable[[str], dict[str, int]] = lambda _rollout: {}
+        """Shadow tokens of today, by tenant; the mirror's, once there is one."""
+        self.spent_before: dict[str, dict[str, int]] = {}
+        """The same of an earlier life on the same day, after :meth:`restore`: a restart buys no second
+        budget."""
         self.caught_up: list[Asked] = []
         """What came of pairs that :meth:`restore` folded again: to be obeyed once edges can be reached."""
 
@@ -77,6 +86,7 @@ class Checkpoints:
                 state=state,
                 tally=msgspec.structs.replace(self._desk.tallies[state.plan.name]),
                 folded=tuple(self._folded.get(state.plan.name, ())),
+                spent_today=self.spent(state.plan.name),
             )
             for state in self._desk.states()
         )
@@ -100,6 +110,8 @@ class Checkpoints:
         except (OSError, msgspec.DecodeError) as error:
             log.error("rollout states are lost, gates start anew", extra={"error": str(error)})
             return
+        if int(file.unix_s // DAY_S) == int(time.time() // DAY_S):
+            self.spent_before = {kept.state.plan.name: kept.spent_today for kept in file.rollouts}
         for kept in file.rollouts:
             await self._take_over(kept)
 

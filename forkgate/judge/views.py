@@ -22,6 +22,7 @@ from forkgate.supervisor.plan import sidecar_name
 from policies.rollout import RolloutState, Stage
 from proxy.ledger import Balance
 from proxy.link.server import LinkServer
+from proxy.mirror import Mirror
 
 LIFTED_BY = "admin API"
 
@@ -30,13 +31,20 @@ class Views:
     """Reads everything, changes nothing but by :meth:`lift` and :meth:`replay`."""
 
     def __init__(
-        self, settings: JudgeSettings, judge: Judge, server: LinkServer, fleet: Fleet, replayer: Replayer
+        self,
+        settings: JudgeSettings,
+        judge: Judge,
+        server: LinkServer,
+        fleet: Fleet,
+        mirror: Mirror,
+        replayer: Replayer,
     ) -> None:
         self._settings = settings
         self._config = settings.config
         self._judge = judge
         self._server = server
         self._fleet = fleet
+        self._mirror = mirror
         self._replayer = replayer
         self._paths = StatePaths(self._config.state_dir)
         self._started = time.monotonic()
@@ -178,8 +186,17 @@ class Views:
                 "epoch": latched.epoch if latched is not None else None,
                 "durable": state.latch.durable,
             },
+            "shadow": self._shadow(plan.name),
             "verdicts": [json_safe(msgspec.to_builtins(verdict)) for verdict in state.verdicts()],
         }
+
+    def _shadow(self, rollout: str) -> dict[str, Any] | None:
+        """Queue and spending of a rollout's lane."""
+        for status in self._mirror.status():
+            if status.rollout == rollout:
+                plain: dict[str, Any] = msgspec.to_builtins(status)
+                return plain
+        return None
 
     async def _evidence(self) -> dict[str, Any]:
         found: dict[str, Any] = {"path": str(self.evidence_path), "trouble": self._judge.writer.trouble}

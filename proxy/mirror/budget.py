@@ -23,6 +23,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
     today_tokens: int
     """Since 00:00 UTC."""
+    today_by_tenant: dict[str, int] = {}
     total_tokens: int
     """Since the judge started."""
 
@@ -52,6 +53,11 @@ class TokenBudget:
         self._today_by_tenant[tenant] += tokens
         self._total += tokens
 
+    def remember(self, tokens: int, tenant: str) -> None:
+        """Tokens that an earlier life of the judge spent today: the day's, no longer the rate's."""
+        self._today += tokens
+        self._today_by_tenant[tenant] += tokens
+
     def wait_s(self) -> float:
         """Seconds until a pair may start as far as the rate goes; 0 for now."""
         now_s = self._monotonic()
@@ -71,7 +77,11 @@ class TokenBudget:
 
     def spent(self) -> Spent:
         self._roll_over()
-        return Spent(today_tokens=self._today, total_tokens=self._total)
+        return Spent(
+            today_tokens=self._today,
+            today_by_tenant=dict(self._today_by_tenant),
+            total_tokens=self._total,
+        )
 
     def _roll_over(self) -> None:
         day = int(self._unix() // _DAY_S)

@@ -80,7 +80,7 @@ class Mirror:
 
     def charge(self, name: str, tokens: int, tenant: str) -> None:
         """Tokens that an earlier life of the judge spent today. Raises KeyError for an unknown rollout."""
-        self._lanes[name].budget.spend(tokens, tenant)
+        self._lanes[name].budget.remember(tokens, tenant)
 
     def poke(self) -> None:
         """Look at every queue again, as after a step of the clock."""

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import uvloop
 
@@ -353,5 +354,24 @@ def test_death_of_an_edge_is_no_evidence(tmp_path: Path) -> None:
             )
             bench.judge.edge_gone(EDGE, counts)
             assert bench.desk.state("old-to-new").evidence == 0
+
+    run(main())
+
+
+def test_restart_buys_no_second_token_budget(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.checkpoints.spent = lambda rollout: {"acme": 1_000} if rollout == "old-to-new" else {}
+            await bench.judge.pair_finished(equal_pair("c-1"), "edge-1", 1)
+            await bench.checkpoints.save()
+        async with Bench(tmp_path) as bench:
+            assert bench.checkpoints.spent_before == {"old-to-new": {"acme": 1_000}}
+        # Yesterday's spending is yesterday's.
+        file = tmp_path / "rollouts.json"
+        kept = msgspec.json.decode(file.read_bytes())
+        kept["unix_s"] -= 86_400
+        file.write_bytes(msgspec.json.encode(kept))
+        async with Bench(tmp_path) as bench:
+            assert bench.checkpoints.spent_before == {}
 
     run(main())
