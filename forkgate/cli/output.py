@@ -1,12 +1,9 @@
-"""Where words go: data to standard output, everything else to standard error."""
+"""Where words go: data to standard output, everything else to standard error. Plain text, no colours."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import Any, NoReturn
 
 from forkgate.cli.exits import Exit
 
@@ -27,13 +24,6 @@ def data_json(value: Any) -> None:
 def say(text: str) -> None:
     """A word to the person in front of the screen."""
     sys.stderr.write(text if text.endswith("\n") else text + "\n")
-
-
-def console() -> Console:
-    """Rich on standard output; honours ``NO_COLOR`` and pipes by itself."""
-    from rich.console import Console
-
-    return Console(soft_wrap=True, highlight=False)
 
 
 def leave(status: Exit, text: str = "") -> NoReturn:
