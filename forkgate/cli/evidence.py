@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,12 +11,18 @@ from forkgate.cli.exits import Exit
 from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door
 from forkgate.cli.output import data, data_json, leave, say
 
+if TYPE_CHECKING:
+    from forkgate.cli.door import Door
+
 app = typer.Typer(no_args_is_help=True, help="What was compared: list, show, export, run again.")
 
 CaptureId = Annotated[str, typer.Argument(help="The capture's ID, as `evidence list` prints it.")]
 Rollout = Annotated[str | None, typer.Option("--rollout", help="Only this rollout's.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
 ForkedOnly = Annotated[bool, typer.Option("--forked", help="Only pairs that forked.")]
+
+PAGE_PAIRS = 1_000
+"""What the admin API answers at once, at most."""
 
 REPLAY_EXIT = {"stands": Exit.PASS, "moved": Exit.FAIL, "vanished": Exit.FAIL, "appeared": Exit.FAIL}
 
@@ -34,8 +40,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List pairs, newest first, one a line."""
-    query = {"rollout": rollout, "tenant": tenant, "forked": "true" if forked else None, "limit": limit}
-    pairs = door(config, state_dir).get("/v1/evidence", **query)["pairs"]
+    pairs = _pages(door(config, state_dir), limit, rollout, tenant, forked)
     if as_json:
         data_json(pairs)
         return
@@ -69,6 +74,9 @@ def export(
     forked: ForkedOnly = False,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The only form there is, a JSON object a line.")
+    ] = True,
 ) -> None:
     """Write every matching pair to standard output, one JSON object a line, oldest first."""
     query = {"rollout": rollout, "tenant": tenant, "forked": "true" if forked else None}
@@ -104,3 +112,20 @@ def replay(
     else:
         data(answer["text"])
     leave(REPLAY_EXIT[answer["verdict"]])
+
+
+def _pages(
+    judge: Door, limit: int, rollout: str | None, tenant: str | None, forked: bool
+) -> list[dict[str, Any]]:
+    """Newest first, as many pages as ``limit`` takes."""
+    query = {"rollout": rollout, "tenant": tenant, "forked": "true" if forked else None}
+    pairs: list[dict[str, Any]] = []
+    cursor = None
+    while len(pairs) < limit:
+        size = min(limit - len(pairs), PAGE_PAIRS)
+        page = judge.get("/v1/evidence", **query, limit=size, cursor=cursor)
+        pairs += page["pairs"]
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    return pairs

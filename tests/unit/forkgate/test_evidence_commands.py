@@ -1,0 +1,71 @@
+"""``forkgate evidence`` against the admin API, with a store of more pairs than one answer holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import uvloop
+
+from comparator.evidence import Batch, EvidenceStore, PairDone
+from forkgate.admin import AdminServer
+from tests.support.exchanges import pair
+from tests.unit.forkgate.test_admin import NotedJudge
+
+PAIRS = 1_003
+
+
+def commands(tmp_path: Path, *arguments: str) -> tuple[int, bytes]:
+    """Exit status and standard output of the command line as users type it."""
+    store = EvidenceStore(tmp_path / "evidence.db", 100_000_000)
+    pairs = [pair((1, 2), (1, 2 + number % 2), capture_id=f"c-{number}") for number in range(PAIRS)]
+    store.add(
+        Batch(
+            pairs=tuple(
+                PairDone(pair=one, incarnation="e", sequence=place + 1) for place, one in enumerate(pairs)
+            )
+        )
+    )
+    store.close()
+
+    async def main() -> tuple[int, bytes]:
+        server = AdminServer(tmp_path / "admin.sock", NotedJudge(tmp_path / "evidence.db"))
+        await server.start()
+        try:
+            command = [sys.executable, "-m", "forkgate", *arguments, "--state-dir", str(tmp_path)]
+            process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            out, _ = await process.communicate()
+            assert process.returncode is not None
+            return process.returncode, out
+        finally:
+            await server.close()
+
+    return uvloop.run(main())
+
+
+def test_list_gives_as_many_as_were_asked_for(tmp_path: Path) -> None:
+    """The admin API answers with a thousand at most; nobody typed that number."""
+    code, out = commands(tmp_path, "evidence", "list", "--limit", "2000", "--json")
+    assert code == 0
+    listed = [one["capture_id"] for one in json.loads(out)]
+    assert len(listed) == len(set(listed)) == PAIRS
+
+
+def test_list_stops_at_its_limit_in_a_later_page(tmp_path: Path) -> None:
+    code, out = commands(tmp_path, "evidence", "list", "--limit", "1001", "--json")
+    assert code == 0
+    assert len(json.loads(out)) == 1_001
+
+
+def test_list_carries_its_filters_to_every_page(tmp_path: Path) -> None:
+    code, out = commands(tmp_path, "evidence", "list", "--limit", "10000", "--forked", "--json")
+    assert code == 0
+    assert len(json.loads(out)) == PAIRS // 2
+
+
+def test_export_takes_json_for_an_answer(tmp_path: Path) -> None:
+    code, out = commands(tmp_path, "evidence", "export", "--json")
+    assert code == 0
+    assert len([json.loads(line) for line in out.splitlines()]) == PAIRS
