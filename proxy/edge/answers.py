@@ -45,12 +45,22 @@ _START: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x
 
 
 _MOST: Final = 10**18
+_BODILESS: Final = frozenset((204, 304))
 
 
 class Answer:
     """A response head that was accepted. Good for one answer, and then for the next that ``repeats`` it."""
 
-    __slots__ = ("block", "event_stream", "keep_alive", "length", "repeat", "status", "websocket")
+    __slots__ = (
+        "block",
+        "event_stream",
+        "keep_alive",
+        "length",
+        "length_line",
+        "repeat",
+        "status",
+        "websocket",
+    )
 
     status: int
     keep_alive: bool
@@ -63,6 +73,16 @@ class Answer:
     """The head for the client, CRLF-ended lines, except for Transfer-Encoding, Connection, x-request-id and
     the empty line: those depend on the client."""
     repeat: Repeat | None
+
+    length_line: bytes | None
+
+    def remember(self, head: bytes, method: bytes) -> None:
+        """Be ready for ``head``, from which this was read, to come again as the answer to a like request."""
+        line = self.length_line
+        if self.status in _BODILESS or self.status < 200 or method == b"HEAD":
+            return  # their lengths are not those of a body
+        if line is None or PLAIN_LENGTH.fullmatch(line):
+            self.repeat = Repeat(head, self.block, line, _MOST)
 
     def repeats(self, head: bytes, method: bytes) -> bool:
         """Is ``head`` this one again? Then this is its meaning, with its own length."""
@@ -143,11 +163,7 @@ class AnswerReader:
         out.append(b"")
         answer.block = b"\r\n".join(out)
         answer.repeat = None
-        if status >= 200 and status != 204 and status != 304 and method != b"HEAD":
-            if length is None:
-                answer.repeat = Repeat(head, answer.block, None, 0)
-            elif PLAIN_LENGTH.fullmatch(length_line):
-                answer.repeat = Repeat(head, answer.block, length_line, _MOST)
+        answer.length_line = None if length is None else length_line
         return answer
 
     def _start(self, start: bytes) -> tuple[bytes, int]:

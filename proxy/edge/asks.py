@@ -117,10 +117,13 @@ class Ask:
         "block",
         "keep_alive",
         "length",
+        "length_line",
         "lines",
         "method",
         "minor",
+        "most",
         "repeat",
+        "repeatable",
         "request_id",
         "target",
         "tenant",
@@ -147,6 +150,15 @@ class Ask:
     block: bytes
     """The head for the pool, CRLF-ended lines, except for x-request-id and the empty line."""
     repeat: Repeat | None
+
+    repeatable: bool
+    length_line: bytes | None
+    most: int
+
+    def remember(self, head: bytes) -> None:
+        """Be ready for ``head``, from which this was read, to come again."""
+        if self.repeatable:
+            self.repeat = Repeat(head, self.block, self.length_line, self.most)
 
     def repeats(self, head: bytes) -> bool:
         """Is ``head`` this one again? Then this is its meaning, with its own length."""
@@ -265,13 +277,14 @@ class AskReader:
         ask.repeat = None
         # Not worth remembering: a request ID of its own, which the next request will not have; an
         # expectation or upgrade, which depend on more than bytes; a length in a strange spelling.
-        if (
+        ask.repeatable = (
             ask.request_id is None
             and expect is None
             and not ask.websocket
-            and (length_line is None or PLAIN_LENGTH.fullmatch(length_line))
-        ):
-            ask.repeat = Repeat(head, ask.block, length_line, self._body_bytes)
+            and (length_line is None or PLAIN_LENGTH.fullmatch(length_line) is not None)
+        )
+        ask.length_line = length_line
+        ask.most = self._body_bytes
         return ask
 
     def _start(self, start: bytes, head: bytes) -> tuple[bytes, bytes, bytes]:

@@ -103,6 +103,7 @@ class Edge:
         self.settings = settings
         self.limits = settings.limits
         self.timeouts = settings.timeouts
+        self.stream_idle_s = settings.timeouts.stream_idle_s
         self.router = router
         self.port = port
         self.dialer = dialer

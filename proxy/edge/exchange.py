@@ -251,10 +251,11 @@ class Exchange:
         assert reader is not None
         out = reader.feed(data)
         client = self.client
-        if out:
-            client.write(out)
+        if out and client.transport is not None:
+            client.transport.write(out)
             self.response_bytes += len(out)
-        client.deadline = self.edge.now + self.edge.timeouts.stream_idle_s
+        edge = self.edge
+        client.deadline = edge.now + edge.stream_idle_s
         if reader.done:
             self._answered(reader.rest, monotonic())
 

@@ -7,8 +7,8 @@ grammar on its own; nothing in the grammar reaches over a line's end, so a head 
 A field line not met before is also read by llhttp, the parser that many engines' own servers have in them,
 in its strict mode, and both must read the same name and value from it. Then its meaning is remembered by its
 bytes. Clients repeat themselves: on a kept-alive connection nearly every line of a request was in the last
-one, and looking a line up costs a tenth of parsing it. Lines with credentials, and lines that differ from
-request to request, are read by the grammar each time and never remembered.
+one, and looking a line up costs a tenth of parsing it. Lines with credentials are read by the grammar each
+time and never remembered, and so are those of a field that had ever new values.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ CONTENT_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _FIELD: Final = re.compile(rb"(" + TOKEN + rb"):[\t ]*+([\t\x20-\x7e\x80-\xff]*+)")
 _REMEMBERED: Final = 4096  # lines
 _REMEMBERED_BYTES: Final = 256  # a line; so a megabyte at most, whatever clients send
+_VALUES: Final = 64
+"""A field with more values than this is one that differs from message to message; memory would not help."""
+_LONG_LIVED: Final = b"date"  # of many values, but each good for all the messages of a second
 _NEVER_REMEMBERED: Final = frozenset(
     (
         *(b"authorization", b"proxy-authorization", b"cookie", b"set-cookie", b"x-api-key", b"api-key"),
@@ -69,6 +72,7 @@ class FieldLines(dict[bytes, int]):
         super().__init__()
         self._roles = roles
         self._framing = framing
+        self._values: dict[bytes, int] = {}  # how many of a field were remembered
 
     def __missing__(self, line: bytes) -> int:
         found = _FIELD.fullmatch(line)
@@ -79,12 +83,17 @@ class FieldLines(dict[bytes, int]):
         role = self._roles.get(lower, 0)
         if lower in _NEVER_REMEMBERED:
             return role
+        seen = self._values.get(lower, 0)
+        if seen > _VALUES and lower != _LONG_LIVED:
+            return role
         if role not in self._framing and llhttp_reads(line) != [(name, value.rstrip(b" \t"))]:
             raise MalformedLineError
         if len(line) <= _REMEMBERED_BYTES:
             if len(self) >= _REMEMBERED:
                 self.clear()
+                self._values.clear()
             self[line] = role
+            self._values[lower] = seen + 1
         return role
 
 

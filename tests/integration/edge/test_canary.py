@@ -80,15 +80,18 @@ def test_a_candidate_that_dies_after_its_first_byte_is_not_hidden() -> None:
             raise ConnectionResetError
 
         home = Upstream(from_home)
-        async with home.running() as home_url, Upstream(dies).running() as url:
-            async with running_edge(table(home_url, url, routes={"acme": "candidate"})) as edge:
-                reader, writer = await edge.connect()
-                writer.write(post(b"hello", "/v1/completions", ACME))
-                got = await reader.read()
-                assert b"hello" in got
-                assert not got.endswith(b"0\r\n\r\n")
-                assert home.arrived == []
-                writer.close()
+        async with (
+            home.running() as home_url,
+            Upstream(dies).running() as url,
+            running_edge(table(home_url, url, routes={"acme": "candidate"})) as edge,
+        ):
+            reader, writer = await edge.connect()
+            writer.write(post(b"hello", "/v1/completions", ACME))
+            got = await reader.read()
+            assert b"hello" in got
+            assert not got.endswith(b"0\r\n\r\n")
+            assert home.arrived == []
+            writer.close()
 
     run(main())
 
@@ -99,17 +102,20 @@ def test_a_flip_takes_the_next_request_of_every_kept_connection() -> None:
             await request.read_body()
             request.say(answer(b"candidate"))
 
-        async with Upstream(from_home).running() as home_url, Upstream(from_candidate).running() as url:
-            async with running_edge(table(home_url, url, routes={"acme": "candidate"})) as edge:
-                connections = [await edge.connect() for _ in range(5)]
-                for reader, writer in connections:
-                    writer.write(post(b"x", "/v1/completions", ACME))
-                    assert (await read_answer(reader))[1] == b"candidate"
-                edge.router(table(home_url, url, epoch=2))
-                for reader, writer in connections:
-                    writer.write(post(b"x", "/v1/completions", ACME))
-                    assert (await read_answer(reader))[1] == b"home:x"
-                    writer.close()
+        async with (
+            Upstream(from_home).running() as home_url,
+            Upstream(from_candidate).running() as url,
+            running_edge(table(home_url, url, routes={"acme": "candidate"})) as edge,
+        ):
+            connections = [await edge.connect() for _ in range(5)]
+            for reader, writer in connections:
+                writer.write(post(b"x", "/v1/completions", ACME))
+                assert (await read_answer(reader))[1] == b"candidate"
+            edge.router(table(home_url, url, epoch=2))
+            for reader, writer in connections:
+                writer.write(post(b"x", "/v1/completions", ACME))
+                assert (await read_answer(reader))[1] == b"home:x"
+                writer.close()
 
     run(main())
 
@@ -124,17 +130,20 @@ def test_a_flip_in_mid_stream_lets_the_stream_finish() -> None:
             await go_on.wait()
             request.say(b"1\r\nb\r\n0\r\n\r\n")
 
-        async with Upstream(from_home).running() as home_url, Upstream(streams).running() as url:
-            async with running_edge(table(home_url, url, routes={"acme": "candidate"})) as edge:
-                reader, writer = await edge.connect()
-                writer.write(post(b"x", "/v1/completions", ACME))
-                await reader.readuntil(b"1\r\na\r\n")
-                edge.router(table(home_url, epoch=2))
-                go_on.set()
-                assert await reader.readexactly(11) == b"1\r\nb\r\n0\r\n\r\n"
-                writer.write(post(b"x", "/v1/completions", ACME))
-                assert (await read_answer(reader))[1] == b"home:x"
-                writer.close()
+        async with (
+            Upstream(from_home).running() as home_url,
+            Upstream(streams).running() as url,
+            running_edge(table(home_url, url, routes={"acme": "candidate"})) as edge,
+        ):
+            reader, writer = await edge.connect()
+            writer.write(post(b"x", "/v1/completions", ACME))
+            await reader.readuntil(b"1\r\na\r\n")
+            edge.router(table(home_url, epoch=2))
+            go_on.set()
+            assert await reader.readexactly(11) == b"1\r\nb\r\n0\r\n\r\n"
+            writer.write(post(b"x", "/v1/completions", ACME))
+            assert (await read_answer(reader))[1] == b"home:x"
+            writer.close()
 
     run(main())
 

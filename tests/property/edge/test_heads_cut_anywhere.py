@@ -96,6 +96,7 @@ def test_a_repeated_head_means_what_reading_it_again_would_say(
         return b"\r\n".join((b"POST /v1/x HTTP/1.1", b"Host: edge", *lines, b"", b""))
 
     ask = reader.read(head(17), via)
+    ask.remember(head(17))
     for length in lengths:
         assert ask.repeats(head(length))
         fresh = reader.read(head(length), via)
