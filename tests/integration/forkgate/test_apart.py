@@ -15,6 +15,7 @@ import trustme
 
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async
+from tests.support.waiting import eventually
 
 LINK = """
 judge:
@@ -90,6 +91,12 @@ def test_edge_and_judge_apart_move_a_tenant_back(tmp_path: Path) -> None:
                     await eventually_async(home, "the rollback at the edge")
                     await edge.request("acme", "after")
                     assert sum(1 for _, body in old.requests if body.get("prompt") == "after") == 1
+
+                    def answered() -> bool:
+                        told = [line["event"] for line in edge.log() if line["process"] == "supervisor"]
+                        return "the judge answers" in told
+
+                    await eventually(answered, "the edge's supervisor at the judge")
                 finally:
                     # The edge first: its last counts are for the judge.
                     for process in reversed(processes):
