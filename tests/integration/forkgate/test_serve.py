@@ -333,3 +333,24 @@ def test_metrics_show_live_traffic_and_flips(tmp_path: Path) -> None:
         assert 'forkgate_tenant="acme"' in text
 
     served(tmp_path, test, workers=1)
+
+
+def test_sighup_changes_nothing_and_a_second_sigterm_waits_for_nobody(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        import signal
+
+        assert one.process is not None
+        one.process.send_signal(signal.SIGHUP)
+        await eventually(lambda: any("SIGHUP" in line["event"] for line in one.log()), "a word about SIGHUP")
+        assert (await one.request())[0] == 200
+        old.pause_s = 0.5
+        running = asyncio.create_task(one.request("globex", "endless", tokens=200))
+        await eventually(lambda: live(old, "endless"), "the answer has begun")
+        one.process.send_signal(signal.SIGTERM)
+        await eventually(lambda: any(line["event"] == "draining" for line in one.log()), "the drain")
+        assert alive(one.process.pid)
+        assert await one.stop() == 0
+        assert not any(alive(pid) for pid in one.pids())
+        await asyncio.gather(running, return_exceptions=True)
+
+    served(tmp_path, test, workers=1)
