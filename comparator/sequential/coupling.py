@@ -3,8 +3,9 @@
 Assumption: both arms draw from their own distribution with the same sampler and seed, that is, by some
 coupling of the two. Formula: for any coupling (X, Y) of P and Q, TV(P, Q) ≤ P(X ≠ Y) (the coupling
 inequality; Levin, Peres & Wilmer, Markov Chains and Mixing Times, Proposition 4.7). So an upper confidence
-sequence for the mismatch probability bounds TV, at all n at once, with probability at least 1 - α. It is tight for a maximal
-coupling; an exponential race (Gumbel) with TV d mismatches with probability at most 2d/(1 + d).
+sequence for the mismatch probability bounds TV, at all n at once, with probability at least 1 - α. It is
+tight for a maximal coupling; an exponential race (Gumbel) at TV d mismatches with probability at most
+2d/(1 + d).
 
 One draw (or one sequence) per cluster; the bound is for the average, over prompts, of the distributions' TV.
 """
