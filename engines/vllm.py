@@ -61,6 +61,7 @@ _DELIVERY = frozenset(
         "flat_logprobs",
         "logprobs",
         "output_kind",
+        "output_text_buffer_length",
         "prompt_logprobs",
         "seed",
         "skip_clone",

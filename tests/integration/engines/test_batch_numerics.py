@@ -1,4 +1,4 @@
-"""The batch is part of the environment: its size moves the real model's bfloat16 logits, by rounding alone."""
+"""The batch is part of the environment: its size moves the real model's bfloat16 logits, by rounding."""
 
 from __future__ import annotations
 
