@@ -91,7 +91,8 @@ class LatchKeeper:
         started = time.monotonic()
         self._queue.put((latch, done))
         try:
-            error = await asyncio.wait_for(asyncio.shield(future), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                error = await asyncio.shield(future)
         except TimeoutError:
             error = f"{self._file.path}: the disk did not answer within {timeout_s:g} s"
             self.trouble = error

@@ -183,7 +183,7 @@ class Lane:
     # -- feeding --------------------------------------------------------------------------------------
 
     async def _feed(self) -> None:
-        while True:
+        while self._state is not LaneState.CLOSED:
             try:
                 await self._feed_once()
             except Exception:  # a bug must not end the lane in silence
@@ -212,8 +212,11 @@ class Lane:
         expiry_s = self._queue.next_expiry_s()
         if expiry_s is not None:
             pause_s = min(pause_s, expiry_s + 0.001)
+        # asyncio.timeout, not wait_for: in Python 3.11 that swallows a cancellation which comes together with
+        # the end of what it waits for, and close() would wait for this task for ever.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), pause_s)
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
 
     async def _pause_s(self) -> float | None:
         """None: the head may start. Else seconds after which to look again, if nothing happens before."""
