@@ -16,7 +16,7 @@ from comparator.evidence.trace import Sameness, Trace, printable, short, trace_p
 from comparator.floor import Floor
 from comparator.pair import Fork, ForkSide, Pair, SetAside
 from comparator.precision import DTYPES, spacing_nats
-from comparator.records import Exchange, Step
+from comparator.records import Exchange, Outcome, Step
 from comparator.taxonomy import Allowance, classify_fork
 
 CONTEXT_TOKENS = 24
@@ -242,8 +242,10 @@ def _arm_line(side: Side) -> str:
 
 def _fork_lines(e: Explanation, top: int) -> list[str]:
     if e.fork is None:
-        said = "no fork: equal to the end" if e.set_aside is None else "not compared to an end"
-        lines = [said]
+        whole = e.left.outcome == e.right.outcome == Outcome.COMPLETED
+        lines = [
+            "no fork: equal to the end" if e.set_aside is None and whole else "not compared to an end",
+        ]
         if e.before is not None and e.set_aside is None:
             lines.append(f"  both       {printable(e.before)}")
         if e.max_error_nats is not None:

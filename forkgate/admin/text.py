@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 from comparator.evidence import StoredPair
+from comparator.records import Outcome
 
 
 def pair_line(pair: StoredPair) -> str:
@@ -20,6 +21,9 @@ def _came_of_it(pair: StoredPair) -> str:
         )
     error = f", largest error {pair.max_error_nats:.4g} nats" if pair.max_error_nats is not None else ""
     if pair.fork_index is None:
-        return f"equal{error}"
+        arms = ((pair.left_arm, pair.left_outcome), (pair.right_arm, pair.right_outcome))
+        short = [f"{arm} {outcome}" for arm, outcome in arms if outcome != Outcome.COMPLETED]
+        # An arm that failed half-way was equal as far as it went, and that shows nothing.
+        return f"not compared to an end: {', '.join(short)}" if short else f"equal{error}"
     kind = "one stream ended" if pair.proper_prefix else "fork"
     return f"{kind} at token {pair.fork_index}{error}"
