@@ -7,6 +7,7 @@ output tells the port); :class:`StubProcess` starts, kills and restarts it on th
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -92,8 +93,10 @@ async def _serve(name: str, port: int, lies: list[str]) -> None:
     app = stub.app()
     app.add_routes([web.post("/control", lambda request: _control(stub, request))])
 
-    async def signed(_request: web.Request, response: web.StreamResponse) -> None:
+    async def signed(request: web.Request, response: web.StreamResponse) -> None:
         response.headers["x-engine"] = name
+        seen = repr((request.raw_path, request.raw_headers, await request.read()))
+        response.headers["x-seen"] = hashlib.sha256(seen.encode()).hexdigest()
 
     app.on_response_prepare.append(signed)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

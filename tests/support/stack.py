@@ -141,15 +141,15 @@ class Stack(Sidecar):
 
         await eventually_async(all_do, "every edge's acknowledgement")
 
-    async def quiet(self) -> dict[str, Any]:
-        """Wait until nothing is in flight, and return a ledger that must balance."""
+    async def quiet(self, captured: int = 0) -> dict[str, Any]:
+        """Wait until this many are captured and none is in flight; the ledger, which must balance."""
         ledger: dict[str, Any] = {}
 
         async def over() -> bool:
             nonlocal ledger
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 ledger = await self.admin("/v1/ledger")
-                return bool(ledger["in_flight"] == 0)
+                return bool(ledger["in_flight"] == 0 and ledger["captured"] >= captured)
             return False
 
         await eventually_async(over, "nothing in flight")
