@@ -121,7 +121,17 @@ class Supervisor:
         """Run one child after another until the supervisor stops."""
         backoff = Backoff()
         while not self._stop.is_set():
-            child = await start()
+            try:
+                child = await start()
+            except OSError as error:
+                # No descriptor, process or memory is left. That passes; a part given up on would not return.
+                wait_s = backoff.after(0.0)
+                log.error(
+                    "cannot be started, trying again",
+                    extra={"child": name, "error": str(error), "wait_s": wait_s},
+                )
+                await self._stopped_within(wait_s)
+                continue
             self._children[name] = child
             if self._stop.is_set():
                 child.signal(signal.SIGTERM)  # the stop came while it was being started
@@ -142,8 +152,11 @@ class Supervisor:
                 "died, starting another",
                 extra={"child": name, "child_pid": child.pid, "cause": died_of(status), "wait_s": wait_s},
             )
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), wait_s)
+            await self._stopped_within(wait_s)
+
+    async def _stopped_within(self, wait_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), wait_s)
 
     async def _start_edge(self, index: int) -> Child:
         fds = tuple(one.fileno() for one in self._sockets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,10 @@ from proxy.link.values import EdgeIdentity
 from proxy.link.watcher import TableWatcher
 
 log = logging.getLogger(__name__)
+
+READ_AGAIN_S = 1.0
+READ_ATTEMPTS = 60
+"""For a ledger file that cannot be read: a machine out of descriptors has a minute to recover."""
 
 
 class JudgeWatch:
@@ -49,15 +54,25 @@ class JudgeWatch:
             log.info("a worker of an earlier life left its ledger", extra={"incarnation": counts.incarnation})
             self._watcher.edge_gone(counts)
 
-    def worker_died(self, incarnation: str) -> None:
-        """Read its ledger and have the judge charge what it held. Its file goes once that is done."""
+    def worker_died(self, incarnation: str, attempts: int = READ_ATTEMPTS) -> None:
+        """Read its ledger and have the judge charge what it held. Its file goes once that is done.
+
+        A file that cannot be read now (no descriptor is left) is read later, ``attempts`` times in all.
+        """
         path = self._path(incarnation)
         if not path.exists():
             return  # it died before it counted anything
         try:
             self._watcher.edge_gone(read_ledger(path))
         except LedgerFileError as error:
-            log.error("a dead worker's captures cannot be accounted for", extra={"error": str(error)})
+            left = attempts - 1
+            log.error(
+                "a dead worker's captures cannot be accounted for",
+                extra={"error": str(error), "attempts_left": left},
+            )
+            if left:
+                loop = asyncio.get_running_loop()
+                loop.call_later(READ_AGAIN_S, self.worker_died, incarnation, left)
 
     async def close(self, drain_s: float) -> None:
         """Give the judge ``drain_s`` to count the workers that ended, then leave."""

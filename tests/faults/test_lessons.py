@@ -1,4 +1,4 @@
-"""What users of other canary tools complained of, done to this one: the live canary fails, or hardly speaks."""
+"""What users of other canary tools complained of: the live canary fails, or hardly speaks."""
 
 from __future__ import annotations
 
