@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import psutil
 
 from tests.support.saboteur import StubProcess
-from tests.support.stack import Connection, Stack, request_bytes, stack
+from tests.support.sidecar import eventually_async
+from tests.support.stack import Connection, Stack, request_bytes, stack, stubs
 
 EACH = 3
 """Live requests under each lie."""
@@ -136,3 +139,54 @@ async def _stored_as_what_they_were(one: Stack) -> None:
         assert "equal" not in pair["summary"], pair
     _, text, _ = await one.cli("evidence", "show", found[0]["capture_id"])
     assert "not compared to an end" in text
+
+
+def test_candidate_that_was_not_there_at_the_start_is_noticed_when_it_comes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(115), stubs("old", "new") as (old, new):
+            one = Stack(tmp_path, old.url, new.url, workers=1)
+            await new.kill()
+            try:
+                one.spawn()
+                await one.until_edges()
+                host, port = one.url.removeprefix("http://").rsplit(":", 1)
+                client = Connection(host, int(port))
+
+                async def in_words() -> bool:
+                    with contextlib.suppress(aiohttp.ClientError, OSError):
+                        return any("pool new" in trouble for trouble in (await one.status())["troubles"])
+                    return False
+
+                await eventually_async(in_words, "status says that the candidate does not answer")
+                await one.obeyed()
+                before = (await one.quiet())["captured"]
+                for number in range(EACH):
+                    answer = await client.ask("acme", request_bytes("acme", f"early {number}"))
+                    assert answer.whole, answer
+                    assert answer.engine == "old"
+                ledger = await one.quiet(captured=before + EACH)
+                assert await _equal_pairs(one) == 0, ledger
+                await new.start()
+                await one.until_judged()
+
+                async def at_the_candidate() -> bool:
+                    answer = await client.ask("acme", request_bytes("acme", "there now"))
+                    assert answer.whole, answer
+                    return answer.engine == "new"
+
+                await eventually_async(at_the_candidate, "acme at the candidate")
+                await eventually_async(lambda: _equal(one), "a pair")
+                client.close()
+            finally:
+                await one.close()
+
+    asyncio.run(main())
+
+
+async def _equal(one: Stack) -> bool:
+    return await _equal_pairs(one) > 0
+
+
+async def _equal_pairs(one: Stack) -> int:
+    (verdict,) = (await one.admin("/v1/rollouts/old-to-new"))["verdicts"]
+    return int(verdict["n"])

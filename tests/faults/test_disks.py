@@ -239,6 +239,32 @@ def test_damaged_latch_and_evidence_fail_to_home_in_words(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
+def test_evidence_that_is_overwritten_under_way_costs_evidence_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(110), stack(tmp_path) as (one, _, new):
+            for number in range(4):
+                await ask(one, "globex", f"while it is sound {number}")
+            await one.quiet(captured=4)
+            one.kill("judge")  # so that the next one reads what is there
+            for name in ("evidence.db", "evidence.db-wal"):
+                file = one.state / name
+                if file.exists():
+                    file.write_bytes(os.urandom(file.stat().st_size))
+            await eventually(lambda: len(one.pids("judge")) == 2, "another judge")
+            await one.until("a judge", state="canary")
+            await one.obeyed()
+            await dropped(one, "evidence_failed")
+            await troubled(one, "evidence.db")
+            await new.set("forks at token 2")
+            assert await ask(one, "acme", "it forks") == "new"
+            await one.until("the rollback", state="rolled_back")
+            await one.obeyed()
+            assert await ask(one, "acme", "after the flip") == "old"
+            await one.quiet()
+
+    asyncio.run(main())
+
+
 @needs_root
 def test_state_directory_on_a_read_only_disk_is_refused_or_served_but_never_a_canary(tmp_path: Path) -> None:
     """Nothing can be locked there: ``serve`` says so and starts nothing."""

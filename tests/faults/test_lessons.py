@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from pathlib import Path
 from typing import Any
 
+from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stack
 
 LIVE_ERRORS = """
@@ -95,9 +98,45 @@ async def _live_gate(one: Stack) -> tuple[str, int]:
 
 
 async def _live_gate_reaches(one: Stack, count: int) -> None:
-    from tests.support.sidecar import eventually_async
-
     async def reached() -> bool:
         return (await _live_gate(one))[1] >= count
 
     await eventually_async(reached, f"{count} live records")
+
+
+def test_clients_that_leave_at_any_moment_stop_their_generation_and_upset_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        draw = random.Random(20261129)
+        async with asyncio.timeout(115), stack(tmp_path) as (one, old, new):
+            host, port = one.url.removeprefix("http://").rsplit(":", 1)
+            await old.set(pause_s=0.05)
+            await new.set(pause_s=0.05)
+
+            async def leave(number: int) -> None:
+                request = request_bytes(("acme", "globex")[number % 2], f"leaves {number}", tokens=400)
+                reader, writer = await asyncio.open_connection(host, int(port))
+                cut = draw.randrange(1, len(request) + 1) if number % 3 == 0 else len(request)
+                writer.write(request[:cut])
+                if cut == len(request):
+                    with contextlib.suppress(asyncio.IncompleteReadError):
+                        await reader.readexactly(draw.randrange(1, 1500))
+                writer.transport.abort()
+
+            await asyncio.gather(*(leave(number) for number in range(60)))
+            # 400 tokens would take 20 s each; only shadows, which are no client's, may run on.
+
+            async def live_is_over() -> bool:
+                return not any([(await stub.counts())["live_running"] for stub in (old, new)])
+
+            await eventually_async(live_is_over, "generations that nobody waits for, ended")
+            await old.set(pause_s=0.0)
+            await new.set(pause_s=0.0)
+            client = Connection(host, int(port))
+            answer = await client.ask("globex", request_bytes("globex", "afterwards"))
+            client.close()
+            assert answer.whole, answer
+            ledger = await one.quiet(captured=1)
+            assert set(ledger["dropped"]) <= {"client_aborted"}, ledger
+            assert "client_aborted" not in ledger["dropped"] or ledger["dropped"]["client_aborted"] <= 20
+
+    asyncio.run(main())

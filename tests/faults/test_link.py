@@ -9,6 +9,7 @@ import signal
 import time
 from pathlib import Path
 
+from tests.support.sidecar import eventually_async
 from tests.support.stack import Load, Stack, stack, stubs
 from tests.support.waiting import eventually
 
@@ -142,3 +143,34 @@ def test_full_queue_is_told_from_a_dead_consumer(tmp_path: Path) -> None:
             assert dead.get("no_judge", 0) > 0, dead
 
     asyncio.run(main())
+
+
+def test_frozen_edge_is_named_by_the_flip_and_obeys_it_as_soon_as_it_wakes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(115),
+            stack(tmp_path, judge={"acknowledge_s": 0.5}) as (one, _, new),
+        ):
+            frozen = one.pids("edge 0")[-1]
+            await new.set("forks at token 2")
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                async with Load(one, clients=2) as load:  # the other worker takes new connections
+                    await one.until("the rollback", state="rolled_back")
+                    await eventually_async(lambda: _flips(one), "the flip's end")
+                    (flip,) = (await one.status())["flips"]
+                    assert flip["edges"] == 1
+                    assert len(flip["missing"]) == 1
+                    os.kill(frozen, signal.SIGCONT)
+                    await one.obeyed()
+                    await load.more()
+                    await _acme_is_at(load, "old")
+                assert load.bad() == []
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+
+    asyncio.run(main())
+
+
+async def _flips(one: Stack) -> bool:
+    return bool((await one.status())["flips"])

@@ -36,6 +36,7 @@ class Saboteur(FakeVllm):
         self.name = name
         self.live = 0
         self.shadow = 0
+        self.live_running = 0
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
@@ -56,7 +57,11 @@ class Saboteur(FakeVllm):
             return web.Response(body=b"\x00\xff{]data: nonsense\n\n" * 50, content_type="text/event-stream")
         if self.lies_about(prefix + "half way") or self.lies_about(prefix + "endless"):
             return await self._break(request, body, endless=self.lies_about(prefix + "endless"))
-        return await super()._generate(request)
+        self.live_running += not shadow
+        try:
+            return await super()._generate(request)
+        finally:
+            self.live_running -= not shadow
 
     async def _break(
         self, request: web.Request, body: dict[str, Any], *, endless: bool
@@ -85,7 +90,7 @@ async def _control(stub: Saboteur, request: web.Request) -> web.Response:
     told = json.loads(await request.read())
     stub.lies = set(told.get("lies", stub.lies))
     stub.pause_s = told.get("pause_s", stub.pause_s)
-    return web.json_response({"live": stub.live, "shadow": stub.shadow})
+    return web.json_response({"live": stub.live, "shadow": stub.shadow, "live_running": stub.live_running})
 
 
 async def _serve(name: str, port: int, lies: list[str]) -> None:
