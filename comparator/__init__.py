@@ -15,6 +15,7 @@ touches a disk is ``comparator.evidence``, which nothing else in this package im
 ``precision``   how finely an arm can tell two logprobs apart, declared or seen
 ``distribution``next-token distributions from top-k lists, and how far apart they are
 ``floor``       how much an environment differs from itself
+``sequential``  tests that one may look at after every observation, and act on at any
 ``evidence``    the store, and its explanations
 ==============  =====================================================================================
 

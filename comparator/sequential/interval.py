@@ -7,12 +7,14 @@ observation. Formula (hedged grid Kelly): rescale x to [0, 1]; for each candidat
 
 and keep m while K⁺(m) < 2/α and K⁻(m) < 2/α. At m = μ each is a nonnegative martingale from 1, so the
 interval holds μ at all n at once with probability at least 1 - α. Every factor of K⁺ falls in m and every
-factor of K⁻ rises, so what is kept is an interval, found by bisection and rounded outwards to 2⁻⁴⁰ of the
+factor of K⁻ rises, so what is kept is an interval, found by bisection and rounded outwards to 2⁻²⁴ of the
 range.
 
 Source: Waudby-Smith & Ramdas (JRSS-B 2024), section 4.1 (hedged capital process), with fixed bets as in their
 grid Kelly, so that counts are the whole state and shards merge. The running intersection of the intervals is
 valid too, but needs the path; a caller who shows it keeps it with :meth:`Interval.intersect`.
+
+One look costs over a hundred times one ``log_e``: take it when somebody looks, not at every observation.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from comparator.sequential.mixture import Mixture
 
 SHARES = Mixture.geometric(1.0 / 1024.0, 0.95, 14)
 """Bets as shares of the largest one, c_k: from a few observations to some millions."""
-_BITS = 40
+_BITS = 24
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +89,7 @@ def mean_interval(
 
 
 def _lowest_kept(scaled: list[float], counts: list[int], shares: Mixture, bar: float) -> float:
-    """Largest multiple of 2⁻⁴⁰ at which K⁺ still rejects, or 0: everything below it is rejected too."""
+    """Largest multiple of 2⁻²⁴ at which K⁺ still rejects, or 0: everything below it is rejected too."""
     rejected, kept = 0, 1 << _BITS
     while kept - rejected > 1:
         middle = (rejected + kept) // 2

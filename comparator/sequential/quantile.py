@@ -49,14 +49,16 @@ def quantile_interval(state: Counts, p: float, alpha: float, *, shares: Mixture 
         running += count
         below.append(running)
 
-    def says(test: BernoulliTest, index: int) -> bool:
-        return rejects(test.log_e(Tally(ones=below[index], zeros=n - below[index])), 0.5 * alpha)
+    def says(test: BernoulliTest, ones: int) -> bool:
+        return rejects(test.log_e(Tally(ones=ones, zeros=n - ones)), 0.5 * alpha)
 
     too_few, too_many = shortfall(p, shares), exceedance(p, shares)
-    first_kept = _first(len(below), lambda index: not says(too_few, index))  # the last one is always kept
-    first_over = _first(len(below), lambda index: says(too_many, index))
+    first_kept = _first(len(below), lambda index: not says(too_few, below[index]))
+    first_over = _first(len(below), lambda index: says(too_many, below[index]))
+    # below every observation N is 0; only where that is rejected has Q a lower bound at all
+    bounded_below = first_kept is not None and says(too_few, 0)
     return Interval(
-        low=state.values[first_kept] if first_kept else None,
+        low=state.values[first_kept] if bounded_below and first_kept is not None else None,
         high=None if first_over is None else state.values[first_over],
         alpha=alpha,
         n=n,
