@@ -98,6 +98,8 @@ class VllmEngine(OpenAIEngine):
     name: str = "vllm"
     known_facts: ClassVar[dict[str, Fact]] = {
         "environment_digest": Fact(unknown=_NEEDS_PLUGIN),
+        "artifact_digest": Fact(unknown=_NEEDS_PLUGIN),
+        "dtype": Fact(unknown=_NEEDS_PLUGIN),
         "attention_mask": Fact(value="causal"),
         "padding": Fact(value="none"),  # requests are packed, not padded
         "adapter": Fact(unknown="vLLM names an adapter only by the model asked for"),

@@ -84,6 +84,12 @@ def files_sha256(folder: pathlib.Path, suffixes: Iterable[str]) -> dict[str, str
     return {name: sha256_of_file(found[name]) for name in sorted(found)}
 
 
+def artifact_digest(files: Mapping[str, str]) -> str:
+    """One digest of an artifact's files (name → hex SHA-256, as :func:`files_sha256` gives them)."""
+    text = json.dumps(dict(files), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
 def cpu_model() -> str | UnknownField:
     """The CPU's own name, e.g. ``AMD EPYC 7763``."""
     name = _cpuinfo("model name") or _cpuinfo("CPU part") or platform.processor()

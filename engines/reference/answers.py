@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from engines.identity import artifact_digest
 from engines.reference.job import Event
 from engines.reference.model import LoadedModel
 from engines.reference.requests import ChatRequest, CompletionRequest, wants_logprobs
@@ -122,8 +123,12 @@ class Writer:
         }
 
     def _facts(self) -> dict[str, Any]:
+        environment = self._model.identity
         return {
-            "environment_digest": self._model.identity.digest,
+            "environment_digest": environment.digest,
+            "artifact_digest": artifact_digest(environment.fields["model_files_sha256"]),
+            "dtype": environment.fields["dtype"],
+            "adapter": "none",
             "seed": self._seed,
             "processor_order": PROCESSOR_ORDER,
             "logprobs_mode": LOGPROBS_MODE,

@@ -51,10 +51,7 @@ class ReferenceEngine(OpenAIEngine):
 
     name: str = "reference"
     asks_facts: ClassVar[dict[str, Any]] = {"forkgate_facts": True}
-    known_facts: ClassVar[dict[str, Fact]] = {
-        "attention_mask": Fact(value="causal"),
-        "adapter": Fact(unknown="the reference engine serves no adapters"),
-    }
+    known_facts: ClassVar[dict[str, Fact]] = {"attention_mask": Fact(value="causal")}
     _template: Fact | None = None
 
     async def probe(self) -> Probe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import json
 import pathlib
 import socket
@@ -156,8 +157,11 @@ def test_every_answer_names_the_environment(engine: EngineProcess) -> None:
     assert facts["environment_digest"] == engine.digest
     assert facts["batch_size"] == [1] * 12
     assert (facts["seed"], facts["logprobs_mode"]) == (3, "raw_logprobs")
-    assert identity["fields"]["dtype"] == "float32"
-    assert "model.safetensors" in identity["fields"]["model_files_sha256"]
+    assert identity["fields"]["dtype"] == facts["dtype"] == "float32"
+    files = identity["fields"]["model_files_sha256"]
+    assert "model.safetensors" in files
+    canonical = json.dumps(files, sort_keys=True, separators=(",", ":")).encode()
+    assert facts["artifact_digest"] == "sha256:" + hashlib.sha256(canonical).hexdigest()
 
 
 def test_a_seed_left_out_is_drawn_and_told(engine: EngineProcess) -> None:
