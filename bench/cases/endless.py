@@ -3,9 +3,9 @@
 ``forkgate serve`` with a candidate that streams without end, whatever limit it is given. On the shadow's way:
 every request is sampled while requests go through, and each shadow answer has to be broken off. On the live
 way: the tenant is a canary and eight of its clients have asked for a stream and stopped reading, so the
-candidate's bytes have nowhere to go. Memory is read after a minute, when all buffers are full and the collector
-has run once (between two of its runs, what gRPC's calls leave in cycles comes to some 2 MiB), and again at
-the end.
+candidate's bytes have nowhere to go. Memory is read after a minute, when all buffers are full and the
+collector has run once (between two of its runs, what gRPC's calls leave in cycles comes to some 2 MiB), and
+again at the end.
 """
 
 from __future__ import annotations
