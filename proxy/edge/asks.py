@@ -167,7 +167,9 @@ class Ask:
         found = self.repeat.match(head)
         if found is None:
             return False
-        self.block, self.length = found
+        self.block, length = found
+        if self.length >= 0:
+            self.length = length
         return True
 
 

@@ -50,6 +50,19 @@ def test_head_and_first_body_go_upstream_in_one_write() -> None:
     assert not edge.dials
 
 
+def test_a_chunked_request_that_is_sent_again_still_has_its_body() -> None:
+    edge = core()
+    client, _ = edge.client()
+    request = b"POST /v1/x HTTP/1.1\r\nHost: edge\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    client.data_received(request)
+    upstream, pool = edge.accept()
+    for _ in range(3):
+        assert pool.take().endswith(b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+        upstream.data_received(answer(b"world"))
+        client.data_received(request)
+    assert edge.edge.stats()["refused"] == 0
+
+
 @pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
 def test_answers_without_a_body_end_at_their_head(status: str) -> None:
     edge = core()
