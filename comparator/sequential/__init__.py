@@ -40,7 +40,7 @@ from comparator.sequential.errors import SequentialError
 from comparator.sequential.hazard import fork_hazard, fork_order
 from comparator.sequential.interval import Interval, mean_interval
 from comparator.sequential.levels import anytime_p, check_alpha, rejects, split_alpha, threshold_nats
-from comparator.sequential.mean import Evidence, MeanTest, TwoSidedTest, promotion, rollback, two_sided
+from comparator.sequential.mean import MeanTest, Side, TwoSidedTest, promotion, rollback, two_sided
 from comparator.sequential.mixture import Mixture
 from comparator.sequential.quantile import quantile_interval
 from comparator.sequential.ratio import RatioState, SampleRatioTest
@@ -51,13 +51,13 @@ __all__ = [
     "Counts",
     "Detector",
     "DetectorState",
-    "Evidence",
     "Interval",
     "MeanTest",
     "Mixture",
     "RatioState",
     "SampleRatioTest",
     "SequentialError",
+    "Side",
     "Tally",
     "TwoSidedBernoulliTest",
     "TwoSidedTest",

@@ -19,7 +19,7 @@ import msgspec
 
 from comparator.sequential.elementary import log, log_sum_exp, remembered_log, remembered_log1p
 from comparator.sequential.errors import SequentialError
-from comparator.sequential.mean import Evidence
+from comparator.sequential.mean import Side
 from comparator.sequential.mixture import Mixture
 
 
@@ -68,8 +68,8 @@ class BernoulliTest(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     @property
-    def evidence(self) -> Evidence:
-        return Evidence.ABOVE if self.alternatives.points[0] > self.p0 else Evidence.BELOW
+    def side(self) -> Side:
+        return Side.ABOVE if self.alternatives.points[0] > self.p0 else Side.BELOW
 
     def log_e(self, state: Tally) -> float:
         """log E, nats; 0 before the first bet. The same bits for the same counts."""
@@ -90,7 +90,7 @@ class TwoSidedBernoulliTest(msgspec.Struct, frozen=True, kw_only=True):
     below: BernoulliTest
 
     def __post_init__(self) -> None:
-        if self.above.evidence is not Evidence.ABOVE or self.below.evidence is not Evidence.BELOW:
+        if self.above.side is not Side.ABOVE or self.below.side is not Side.BELOW:
             raise SequentialError("two-sided: 'above' takes alternatives above its p0, 'below' below it")
         if self.below.p0 > self.above.p0:
             raise SequentialError(

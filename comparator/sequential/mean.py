@@ -33,7 +33,7 @@ USUAL_BETS = Mixture.geometric(0.03, 0.5, 6)
 """For paired outcomes in [-1, 1] that mostly agree (a few per cent of discordant pairs)."""
 
 
-class Evidence(enum.StrEnum):
+class Side(enum.StrEnum):
     """Where the mean must lie for the test to grow."""
 
     ABOVE = "above"
@@ -44,7 +44,7 @@ class MeanTest(msgspec.Struct, frozen=True, kw_only=True):
     """One-sided test of a bounded mean. Its state is :class:`Counts`; merging shards is exact."""
 
     null: float
-    evidence: Evidence
+    side: Side
     bets: Mixture = USUAL_BETS
     lower: float = -1.0
     upper: float = 1.0
@@ -54,7 +54,7 @@ class MeanTest(msgspec.Struct, frozen=True, kw_only=True):
             raise SequentialError(
                 f"null: {self.null} is not inside ({self.lower}, {self.upper}), the range of the outcome"
             )
-        room = self.null - self.lower if self.evidence is Evidence.ABOVE else self.upper - self.null
+        room = self.null - self.lower if self.side is Side.ABOVE else self.upper - self.null
         limit = 1.0 / room
         for bet in self.bets.points:
             if not 0.0 < bet < limit or not bet * room < 1.0:
@@ -72,7 +72,7 @@ class MeanTest(msgspec.Struct, frozen=True, kw_only=True):
             raise SequentialError(
                 f"value {value} is outside [{self.lower}, {self.upper}], which this test assumes"
             )
-        gain = value - self.null if self.evidence is Evidence.ABOVE else self.null - value
+        gain = value - self.null if self.side is Side.ABOVE else self.null - value
         return tuple(remembered_log1p(bet * gain) for bet in self.bets.points)
 
     def log_e(self, state: Counts) -> float:
@@ -102,7 +102,7 @@ class TwoSidedTest(msgspec.Struct, frozen=True, kw_only=True):
     below: MeanTest
 
     def __post_init__(self) -> None:
-        if self.above.evidence is not Evidence.ABOVE or self.below.evidence is not Evidence.BELOW:
+        if self.above.side is not Side.ABOVE or self.below.side is not Side.BELOW:
             raise SequentialError("two-sided: 'above' takes evidence above its null, 'below' below it")
         if self.below.null > self.above.null:
             raise SequentialError(
@@ -125,7 +125,7 @@ def promotion(margin: float, bets: Mixture = USUAL_BETS) -> MeanTest:
     Raises:
         SequentialError: a margin outside [0, 1), or a bet outside its range.
     """
-    return MeanTest(null=-_margin(margin) + 0.0, evidence=Evidence.ABOVE, bets=bets)
+    return MeanTest(null=-_margin(margin) + 0.0, side=Side.ABOVE, bets=bets)
 
 
 def rollback(margin: float, bets: Mixture = USUAL_BETS) -> MeanTest:
@@ -134,7 +134,7 @@ def rollback(margin: float, bets: Mixture = USUAL_BETS) -> MeanTest:
     Raises:
         SequentialError: a margin outside [0, 1), or a bet outside its range.
     """
-    return MeanTest(null=-_margin(margin) + 0.0, evidence=Evidence.BELOW, bets=bets)
+    return MeanTest(null=-_margin(margin) + 0.0, side=Side.BELOW, bets=bets)
 
 
 def two_sided(margin: float, bets: Mixture = USUAL_BETS) -> TwoSidedTest:
@@ -144,8 +144,8 @@ def two_sided(margin: float, bets: Mixture = USUAL_BETS) -> TwoSidedTest:
         SequentialError: a margin outside [0, 1), or a bet outside (0, 1/(1 + δ)).
     """
     return TwoSidedTest(
-        above=MeanTest(null=_margin(margin), evidence=Evidence.ABOVE, bets=bets),
-        below=MeanTest(null=-_margin(margin) + 0.0, evidence=Evidence.BELOW, bets=bets),
+        above=MeanTest(null=_margin(margin), side=Side.ABOVE, bets=bets),
+        below=MeanTest(null=-_margin(margin) + 0.0, side=Side.BELOW, bets=bets),
     )
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from comparator.sequential import (
     BernoulliTest,
     Counts,
-    Evidence,
     MeanTest,
     Mixture,
     SequentialError,
+    Side,
     Tally,
     TwoSidedBernoulliTest,
     candidate_larger,
@@ -55,7 +55,7 @@ def test_it_is_the_betting_process_on_zeros_and_ones(ones: int, zeros: int):
     p0, shares = 0.2, (0.1, 0.5)
     test = exceedance(p0, Mixture.even(shares))
     bets = Mixture.even(tuple(share * (1 - p0) / (p0 * (1 - p0)) for share in shares))
-    betting = MeanTest(null=p0, evidence=Evidence.ABOVE, bets=bets, lower=0.0, upper=1.0)
+    betting = MeanTest(null=p0, side=Side.ABOVE, bets=bets, lower=0.0, upper=1.0)
     state = Counts.of([1.0] * ones + [0.0] * zeros)
     expected = betting.log_e(state)
     assert test.log_e(Tally(ones=ones, zeros=zeros)) == pytest.approx(expected, rel=1e-11, abs=1e-11)
@@ -66,7 +66,7 @@ def test_it_is_the_betting_process_on_zeros_and_ones(ones: int, zeros: int):
                          ids=["exceedance", "shortfall", "sign", "hazard"])  # fmt: skip
 def test_over_every_path_the_null_is_rejected_with_chance_at_most_alpha(test, share_of_null: float):
     """Exact: all paths of 150 bets, at p0 and inside the null, α = .05."""
-    p = test.p0 * share_of_null if test.evidence is Evidence.ABOVE else 1 - (1 - test.p0) * share_of_null
+    p = test.p0 * share_of_null if test.side is Side.ABOVE else 1 - (1 - test.p0) * share_of_null
     chance = chance_of_ever(
         (0, 0),
         [(p, lambda s: (s[0] + 1, s[1])), (1 - p, lambda s: (s[0], s[1] + 1))],

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from comparator.sequential import (
     Counts,
-    Evidence,
     MeanTest,
     Mixture,
     SequentialError,
+    Side,
     promotion,
     rejects,
     rollback,
@@ -149,8 +149,8 @@ def test_the_bits_are_those_written_down():
         (lambda: rollback(0.5, Mixture.even((0.7,))), r"bets: 0.7 is outside \(0, 0.666667\)"),
         (lambda: promotion(0.5, Mixture.even((2.0,))), r"bets: 2.0 is outside \(0, 2\)"),
         (lambda: promotion(0.0, Mixture.even((-0.1, 0.1))), r"bets: -0.1 is outside"),
-        (lambda: MeanTest(null=1.0, evidence=Evidence.ABOVE), r"null: 1.0 is not inside \(-1.0, 1.0\)"),
-        (lambda: MeanTest(null=math.nan, evidence=Evidence.ABOVE), r"null: nan is not inside"),
+        (lambda: MeanTest(null=1.0, side=Side.ABOVE), r"null: 1.0 is not inside \(-1.0, 1.0\)"),
+        (lambda: MeanTest(null=math.nan, side=Side.ABOVE), r"null: nan is not inside"),
         (lambda: promotion(0.0).log_e(Counts.of([1.5])), r"value 1.5 is outside \[-1.0, 1.0\]"),
         (lambda: promotion(0.0).log_factors(math.nan), r"value nan is outside"),
         (lambda: Mixture(points=(0.1,), weights=(0.5,)), r"weights: they sum to 0.5"),
