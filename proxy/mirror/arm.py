@@ -51,6 +51,7 @@ LOWEST_PRIORITY = 1_000_000_000
 
 NO_DIGEST = Fact(unknown="the engine tells no environment digest")
 
+_PROBED_ANOTHER = Fact(unknown="the probe found it of another environment than the one that answered")
 _TOLD_NOWHERE = Fact(unknown="neither the answer nor the probe tells it")
 _R14 = (
     "attention_mask",
@@ -249,11 +250,10 @@ def make_exchange(
     """The record of an arm that ran, or of one that never got so far."""
     probe = endpoint.probe
     facts: dict[str, Fact] = dict.fromkeys(_R14, _TOLD_NOWHERE)
+    told = plan.facts if finish is None else plan.facts | finish.facts
     if probe is not None:
-        facts |= probe.facts
-    facts |= plan.facts
-    if finish is not None:
-        facts |= finish.facts
+        facts |= _still_true(probe.facts, told)
+    facts |= told
     digest = facts.pop("environment_digest", NO_DIGEST)
     facts["cache_salt"] = Fact(value=salt) if salt is not None else Fact(unknown="the arm never ran")
     facts["logprobs_depth"] = Fact(value=plan.sampling.logprobs)
@@ -292,6 +292,14 @@ def make_exchange(
             tokens=len(steps),
         ),
     )
+
+
+def _still_true(probed: dict[str, Fact], told: dict[str, Fact]) -> dict[str, Fact]:
+    """What the probe found, unless the answer proves that another environment answers there by now."""
+    then, now = probed.get("environment_digest"), told.get("environment_digest")
+    if then is None or now is None or now.value is None or now == then:
+        return probed
+    return dict.fromkeys(probed, _PROBED_ANOTHER)
 
 
 def _name(endpoint: ShadowEndpoint, probe: Probe | None) -> str:
