@@ -44,10 +44,14 @@ def describe(answer: dict[str, Any]) -> list[str]:
 
 def _edges(answer: dict[str, Any]) -> list[str]:
     edges = answer["edges"]
-    lines = [f"edges   {len(edges)} connected"]
+    lines = [f"edges   {sum(edge['connected'] for edge in edges)} connected"]
     for edge in edges:
-        behind = "" if edge["epoch"] >= answer["epoch"] else f"  BEHIND, epoch {edge['epoch']}"
-        lines.append(f"  {edge['sidecar']}/{edge['worker']}  {edge['incarnation']}{behind}")
+        trouble = ""
+        if not edge["connected"]:
+            trouble = f"  NOT CONNECTED, last heard {_span(edge['heard_s'])} ago, epoch {edge['epoch']}"
+        elif edge["epoch"] < answer["epoch"]:
+            trouble = f"  BEHIND, epoch {edge['epoch']}"
+        lines.append(f"  {edge['sidecar']}/{edge['worker']}  {edge['incarnation']}{trouble}")
     return lines
 
 

@@ -1,0 +1,60 @@
+"""``forkgate status`` in words: what is wrong must be seen at a glance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forkgate.cli.status import describe
+
+
+def edge(incarnation: str, *, connected: bool = True, epoch: int = 7, heard_s: float = 0.1) -> dict[str, Any]:
+    return {
+        "sidecar": "s",
+        "worker": 0,
+        "incarnation": incarnation,
+        "connected": connected,
+        "epoch": epoch,
+        "heard_s": heard_s,
+    }
+
+
+def told(*edges: dict[str, Any]) -> list[str]:
+    return describe(
+        {
+            "version": "1",
+            "sidecar": "s",
+            "judge": {"uptime_s": 61.0},
+            "listen": [],
+            "epoch": 7,
+            "home": "old",
+            "routes": {},
+            "edges": list(edges),
+            "pools": [],
+            "ledger": {
+                "captured": 0,
+                "compared": 0,
+                "dropped": {},
+                "in_flight": 0,
+                "balanced": True,
+                "live_records_lost": 0,
+            },
+            "rollouts": [],
+            "troubles": [],
+        }
+    )
+
+
+def test_connected_edges_are_counted_and_named() -> None:
+    lines = told(edge("a"), edge("b"))
+    assert "edges   2 connected" in lines
+    assert "  s/0  a" in lines
+
+
+def test_edge_that_is_gone_is_not_counted_as_connected() -> None:
+    lines = told(edge("a"), edge("b", connected=False, epoch=6, heard_s=125.0))
+    assert "edges   1 connected" in lines
+    assert "  s/0  b  NOT CONNECTED, last heard 2 min ago, epoch 6" in lines
+
+
+def test_edge_that_routes_by_an_old_table_is_behind() -> None:
+    assert "  s/0  a  BEHIND, epoch 6" in told(edge("a", epoch=6))
