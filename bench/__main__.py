@@ -22,6 +22,10 @@ from bench.machine import BenchError, Cores
 from bench.report import BARS, Figure, Verdict
 
 
+_BUSY = 0.5
+"""Load average at the start beyond which the latency figures will probably be void."""
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="What forkgate costs, beside its peers."
@@ -75,6 +79,8 @@ def main() -> int:
     wanted = frozenset(arguments.only or BARS)
     run = Run(cores=cores, quick=arguments.quick, wanted=wanted, started_s=started_s)
     about = machine.description()
+    if os.getloadavg()[0] > _BUSY:
+        run.say(f"this machine is busy with something else (load average {os.getloadavg()[0]:.1f})")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         figures = runner.run(_measure(run, all_cases()))
     report.print_table(figures, sys.stderr)
