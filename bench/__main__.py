@@ -21,7 +21,6 @@ from bench.cases import Case, Run, all_cases
 from bench.machine import BenchError, Cores
 from bench.report import BARS, Figure, Verdict
 
-
 _BUSY = 0.5
 """Load average at the start beyond which the latency figures will probably be void."""
 
