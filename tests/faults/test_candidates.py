@@ -144,7 +144,7 @@ async def _stored_as_what_they_were(one: Stack) -> None:
 def test_candidate_that_was_not_there_at_the_start_is_noticed_when_it_comes(tmp_path: Path) -> None:
     async def main() -> None:
         async with asyncio.timeout(115), stubs("old", "new") as (old, new):
-            one = Stack(tmp_path, old.url, new.url, workers=1)
+            one = Stack(tmp_path, old.url, new.url, workers=1, shadow={"queue_age_s": 2.0})
             await new.kill()
             try:
                 one.spawn()

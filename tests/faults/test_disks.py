@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from forkgate.state.latch import read_latch
+from tests.support.saboteur import StubProcess
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stack, stubs
 from tests.support.waiting import eventually
@@ -172,8 +173,27 @@ def test_disk_that_refuses_every_write_lets_the_flip_out_and_says_it_is_not_dura
             assert await ask(one, "acme", "after the judge") == "old"
             await one.until("a durable latch", state="rolled_back", latched=_Durable())
             assert "old-to-new" in read_latch(one.state / "rollback.latch").latched
+            await _heals(one, new)
 
     asyncio.run(main())
+
+
+async def _heals(one: Stack, new: StubProcess) -> None:
+    """The disk refuses once more, and then takes what it had refused."""
+    code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "another disk")
+    assert code == 0, err
+    await one.obeyed()
+    pid = one.pids("judge")[-1]
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    await new.set("forks at token 2")
+    await ask(one, "acme", "it forks")
+    found = await one.until("the rollback", state="rolled_back")
+    assert found["latched"]["durable"] is False
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+    await one.until("a durable latch", state="rolled_back", latched=_Durable())
+    assert "old-to-new" in read_latch(one.state / "rollback.latch").latched
+    await one.until_judged()  # which waits for no troubles
 
 
 class _Durable:
@@ -181,25 +201,6 @@ class _Durable:
         return isinstance(other, dict) and other["durable"] is True
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def test_disk_that_heals_takes_the_latch_that_it_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path, workers=1) as (one, _, new):
-            pid = one.pids("judge")[-1]
-            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
-            await new.set("forks at token 2")
-            await ask(one, "acme", "it forks")
-            found = await one.until("the rollback", state="rolled_back")
-            assert found["latched"]["durable"] is False
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
-            await one.until("a durable latch", state="rolled_back", latched=_Durable())
-            await one.until_judged()
-            found = await another_judge(one)
-            assert found["rollouts"][0]["state"] == "rolled_back"
-
-    asyncio.run(main())
 
 
 def test_damaged_latch_and_evidence_fail_to_home_in_words(tmp_path: Path) -> None:

@@ -105,7 +105,6 @@ def test_judge_that_never_starts_costs_captures_alone(tmp_path: Path) -> None:
                     await _acme_is_at(load, "new")
                 assert load.bad() == []
                 ledger = await one.quiet()
-                assert ledger["dropped"].get("no_judge", 0) > 0, ledger
                 assert ledger["compared"] > 0, ledger
                 assert set(ledger["dropped"]) <= AT_THE_EDGE, ledger
             finally:
