@@ -29,6 +29,7 @@ from comparator.sequential import (
     sign_of,
     threshold_nats,
 )
+from comparator.sequential.elementary import exp
 from tests.support.exact import chance_of_ever, log_mixture
 
 counts = st.integers(0, 500)
@@ -82,6 +83,9 @@ def test_the_two_sided_sign_test_does_not_care_which_arm_is_which():
         test.log_e(Tally(ones=9, zeros=40)), rel=1e-12
     )
     assert rejects(test.log_e(Tally(ones=40, zeros=9)), 0.01)
+    halves = [exp(side.log_e(Tally(ones=40, zeros=9))) / 2 for side in (test.above, test.below)]
+    assert exp(test.log_e(Tally(ones=40, zeros=9))) == pytest.approx(sum(halves), rel=1e-12)
+    assert test.log_e(Tally(ties=9)) == 0.0
     chance = chance_of_ever(
         (0, 0),
         [(0.5, lambda s: (s[0] + 1, s[1])), (0.5, lambda s: (s[0], s[1] + 1))],

@@ -48,6 +48,13 @@ def test_exp_is_exact_to_the_last_places(x: float):
     assert apart(exp(x), exactly("exp", x)) <= ULPS
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_exp_is_exact_at_the_ends_of_its_series(sign: int):
+    # the rest after ln 2 is taken out is largest here, up to ½ ln 2
+    worst = max(apart(exp(x), exactly("exp", x)) for x in (sign * (0.34 + k * 1e-5) for k in range(650)))
+    assert worst <= 1.5
+
+
 def test_exp_ends_at_zero_and_infinity():
     assert (exp(-1e6), exp(-746.0), exp(0.0), exp(1e6)) == (0.0, 0.0, 1.0, math.inf)
     assert exp(-745.0) == pytest.approx(math.exp(-745.0), rel=1.0, abs=0)  # one of the smallest floats
