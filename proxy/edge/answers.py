@@ -8,15 +8,14 @@ from typing import Final
 from proxy.edge.errors import BadAnswerError
 from proxy.edge.framing import CHUNKED, UNTIL_CLOSE
 from proxy.edge.heads import (
-    CONTENT_LENGTH,
-    PLAIN_LENGTH,
     FieldLines,
     MalformedLineError,
-    Repeat,
+    content_length,
     tokens,
     value_of,
     without,
 )
+from proxy.edge.templates import Head
 
 _HOP: Final = 1
 _LENGTH: Final = 2
@@ -37,64 +36,30 @@ _ROLES: Final[dict[bytes, int]] = {
     b"content-type": _TYPE,
 }
 _FRAMING: Final = frozenset((_LENGTH, _ENCODING, _CONNECTION, _UPGRADE))
+_MAY_DIFFER: Final = frozenset((0, _HOP, _LENGTH))  # from an answer to the next that fits its template
 _NEVER_HOP: Final = frozenset(
     (b"content-length", b"transfer-encoding", b"content-type", b"set-cookie", b"date")
 )
 # RFC 9112 section 4; a server may leave the last space and the reason out, and many leave out both.
 _START: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+")
-
-
-_MOST: Final = 10**18
 _BODILESS: Final = frozenset((204, 304))
 
 
-class Answer:
-    """A response head that was accepted. Good for one answer, and then for the next that ``repeats`` it."""
+class Answer(Head):
+    """A response head that was accepted. ``block`` is without Transfer-Encoding, Connection, x-request-id and
+    the empty line: those depend on the client."""
 
-    __slots__ = (
-        "block",
-        "event_stream",
-        "keep_alive",
-        "length",
-        "length_line",
-        "repeat",
-        "status",
-        "websocket",
-    )
+    __slots__ = ("event_stream", "keep_alive", "length", "length_hole", "status", "websocket")
 
     status: int
     keep_alive: bool
     """The pool's connection may be used again after this answer."""
     length: int
     """Of the body: bytes, ``CHUNKED`` or ``UNTIL_CLOSE``; 0 where there is none."""
+    length_hole: int | None
+    """Which hole of the template has the length."""
     event_stream: bool
     websocket: bool
-    block: bytes
-    """The head for the client, CRLF-ended lines, except for Transfer-Encoding, Connection, x-request-id and
-    the empty line: those depend on the client."""
-    repeat: Repeat | None
-
-    length_line: bytes | None
-
-    def remember(self, head: bytes, method: bytes) -> None:
-        """Be ready for ``head``, from which this was read, to come again as the answer to a like request."""
-        line = self.length_line
-        if self.status in _BODILESS or self.status < 200 or method == b"HEAD":
-            return  # their lengths are not those of a body
-        if line is None or PLAIN_LENGTH.fullmatch(line):
-            self.repeat = Repeat(head, self.block, line, _MOST)
-
-    def repeats(self, head: bytes, method: bytes) -> bool:
-        """Is ``head`` this one again? Then this is its meaning, with its own length."""
-        if self.repeat is None or method == b"HEAD":
-            return False
-        found = self.repeat.match(head)
-        if found is None:
-            return False
-        self.block = found[0]
-        if self.length >= 0:
-            self.length = found[1]
-        return True
 
 
 class AnswerReader:
@@ -105,32 +70,36 @@ class AnswerReader:
         self._meaning = FieldLines(_ROLES, _FRAMING)
         self._starts: dict[bytes, tuple[bytes, int]] = {}
 
-    def read(self, head: bytes, method: bytes) -> Answer:
-        """Accept ``head``, the answer to a ``method`` request, or raise ``BadAnswerError``."""
+    def read(self, head: bytes, method: bytes, last: Answer | None = None) -> Answer:
+        """Accept ``head``, the answer to a ``method`` request, or raise ``BadAnswerError``. ``last`` is the
+        connection's answer before this one; one that fits is used again."""
+        if last is not None and method != b"HEAD" and _again(last, head):
+            return last
         start, *lines = head[:-4].split(b"\r\n")
         minor, status = self._starts.get(start) or self._start(start)
         if len(lines) > self._headers:
             raise BadAnswerError(f"more than {self._headers} header fields")
-        answer = Answer()
+        answer = Answer(head, last)
         answer.status = status
         answer.keep_alive = minor == b"1"
         answer.event_stream = answer.websocket = False
+        answer.length_hole = None
         meaning = self._meaning
         length = encoding = connection = None
-        length_line = b""
+        length_at: int | None = None
         upgrade = b""
         out = [start if minor == b"1" else b"HTTP/1.1" + start[8:]]
         try:
-            for line in lines:
+            for number, line in enumerate(lines):
                 role = meaning[line]
                 if not role:
                     out.append(line)
                 elif role == _LENGTH:
                     if length is not None:
                         raise BadAnswerError("Content-Length occurs twice")
-                    length = value_of(line)
-                    length_line = line
-                    if CONTENT_LENGTH.fullmatch(length) is None:
+                    length = content_length(value_of(line))
+                    length_at = number
+                    if length is None:
                         raise BadAnswerError("Content-Length is no number")
                 elif role == _TYPE:
                     answer.event_stream = value_of(line)[:17].lower() == b"text/event-stream"
@@ -157,14 +126,19 @@ class AnswerReader:
         answer.length = _body_length(status, method, minor, length, encoding)
         if answer.length == UNTIL_CLOSE:
             answer.keep_alive = False
-        if length is not None and (status >= 200 and status != 204):
+        if length_at is not None and (status >= 200 and status != 204):
             # RFC 9110 section 8.6; in a 304 or to a HEAD it tells of the body that a GET would have had.
-            out.append(length_line)
-        out.append(b"")
-        answer.block = b"\r\n".join(out)
-        answer.repeat = None
-        answer.length_line = None if length is None else length_line
+            out.append(lines[length_at])
+        answer.block = b"\r\n".join((*out, b""))
+        if status >= 200 and status not in _BODILESS and method != b"HEAD":
+            # In those that are left out a length is not that of a body.
+            answer.remember(lines, out, last, length_at, self._may_differ)
+            if answer.template is not None and length_at is not None:
+                answer.length_hole = answer.template.holes.index(length_at)
         return answer
+
+    def _may_differ(self, line: bytes) -> bool:
+        return self._meaning[line] in _MAY_DIFFER
 
     def _start(self, start: bytes) -> tuple[bytes, int]:
         found = _START.fullmatch(start)
@@ -178,9 +152,21 @@ class AnswerReader:
         return minor, status
 
 
-def _body_length(
-    status: int, method: bytes, minor: bytes, length: bytes | None, encoding: bytes | None
-) -> int:
+def _again(answer: Answer, head: bytes) -> bool:
+    """Let ``answer`` be ``head``, if that fits its template."""
+    values = answer.fit(head)
+    if values is None:
+        return False
+    if answer.length_hole is not None:
+        length = content_length(values[answer.length_hole].strip(b" \t"))
+        if length is None:
+            return False
+        answer.length = length
+    answer.renew(head, values)
+    return True
+
+
+def _body_length(status: int, method: bytes, minor: bytes, length: int | None, encoding: bytes | None) -> int:
     """RFC 9112 section 6.3, in its order; what it would have us repair, we refuse."""
     if encoding is not None:
         if length is not None:
@@ -195,4 +181,4 @@ def _body_length(
         return 0
     if encoding is not None:
         return CHUNKED
-    return int(length) if length is not None else UNTIL_CLOSE
+    return length if length is not None else UNTIL_CLOSE

@@ -9,16 +9,15 @@ from proxy.edge.diagnosis import diagnose
 from proxy.edge.errors import RefusalError, SettingsError
 from proxy.edge.framing import CHUNKED, TOKEN
 from proxy.edge.heads import (
-    CONTENT_LENGTH,
-    PLAIN_LENGTH,
     FieldLines,
     MalformedLineError,
-    Repeat,
+    content_length,
     tokens,
     value_of,
     without,
 )
 from proxy.edge.settings import Identity, Limits
+from proxy.edge.templates import Head
 
 # What a field's name means here; 0 is 'forward'. Those up to _LAST_DROPPED go no further as they are.
 _HOP: Final = 1  # of this hop only
@@ -59,6 +58,8 @@ _ROLES: Final[dict[bytes, int]] = {
     b"x-api-key": _API_KEY,
 }
 _FRAMING: Final = frozenset((_LENGTH, _ENCODING, _HOST, _CONNECTION, _UPGRADE, _EXPECT))
+# What these say decides about more than their own line: one with another value makes another head.
+_SHAPING: Final = frozenset((_HOST, _ENCODING, _CONNECTION, _UPGRADE, _EXPECT))
 
 # Fields that Connection may not name, because removing them would change what the message means: RFC 9110
 # section 7.6.1 forbids a client to, and "hop-by-hop header abuse" is the name of the attack.
@@ -109,22 +110,22 @@ class Via:
         )
 
 
-class Ask:
-    """A request head that was accepted. Good for one request, and then for the next that ``repeats`` it."""
+class Ask(Head):
+    """A request head that was accepted. ``block`` is without the X-Forwarded lines, x-request-id and the
+    empty line."""
 
     __slots__ = (
         "api_key",
-        "block",
+        "forwarded",
+        "heard",
+        "host",
         "keep_alive",
         "length",
-        "length_line",
-        "lines",
+        "length_hole",
         "method",
         "minor",
-        "most",
-        "repeat",
-        "repeatable",
         "request_id",
+        "said",
         "target",
         "tenant",
         "websocket",
@@ -135,42 +136,25 @@ class Ask:
     """In origin-form, or ``*``."""
     minor: int
     """0 for HTTP/1.0, 1 for HTTP/1.1."""
+    host: bytes
     keep_alive: bool
     length: int
     """Content-Length, 0 without a body, or ``CHUNKED``."""
+    length_hole: int | None
+    """Which hole of the template has the length."""
     websocket: bool
     """It asks for an upgrade to the one protocol that gets a tunnel."""
+    said: list[tuple[int, int, bytes]]
+    """What it says to the edge about whose it is, as (role, number of the line, value)."""
+    heard: list[tuple[int, int]]
+    """Which of ``said`` stand in holes of the template: (index, hole)."""
     request_id: bytes | None
     """The client's own, when it is trusted and well-formed."""
     tenant: bytes | None
     """As a trusted peer's header says."""
     api_key: bytes | None
-    lines: list[bytes]
-    """The field lines as they came."""
-    block: bytes
-    """The head for the pool, CRLF-ended lines, except for x-request-id and the empty line."""
-    repeat: Repeat | None
-
-    repeatable: bool
-    length_line: bytes | None
-    most: int
-
-    def remember(self, head: bytes) -> None:
-        """Be ready for ``head``, from which this was read, to come again."""
-        if self.repeatable:
-            self.repeat = Repeat(head, self.block, self.length_line, self.most)
-
-    def repeats(self, head: bytes) -> bool:
-        """Is ``head`` this one again? Then this is its meaning, with its own length."""
-        if self.repeat is None:
-            return False
-        found = self.repeat.match(head)
-        if found is None:
-            return False
-        self.block, length = found
-        if self.length >= 0:
-            self.length = length
-        return True
+    forwarded: bytes
+    """The X-Forwarded lines for the pool."""
 
 
 class AskReader:
@@ -192,27 +176,31 @@ class AskReader:
         self._meaning = FieldLines(roles, _FRAMING)
         self._starts: dict[bytes, tuple[bytes, bytes, bytes]] = {}
 
-    def read(self, head: bytes, via: Via) -> Ask:
-        """Accept ``head``, which ends with its empty line, or raise ``RefusalError``."""
+    def read(self, head: bytes, via: Via, last: Ask | None = None) -> Ask:
+        """Accept ``head``, which ends with its empty line, or raise ``RefusalError``. ``last`` is the
+        connection's head before this one; one that fits is used again."""
+        if last is not None and self._again(last, head, via):
+            return last
         start, *lines = head[:-4].split(b"\r\n")
-        ask = Ask()
+        ask = Ask(head, last)
         ask.method, ask.target, minor = self._starts.get(start) or self._start(start, head)
-        ask.lines = lines
         ask.minor = 1 if minor == b"1" else 0
         ask.keep_alive = ask.minor == 1
         ask.length = 0
+        ask.length_hole = None
         ask.websocket = False
-        ask.request_id = ask.tenant = ask.api_key = None
+        said = ask.said = []
+        ask.heard = []
         if len(lines) > self._headers:
             raise RefusalError(431, "too_many_headers", f"a request may have {self._headers} header fields")
 
         meaning = self._meaning
         host = length = encoding = connection = expect = None
-        length_line: bytes | None = None
-        notes: list[tuple[int, bytes]] | None = None
+        length_at: int | None = None
+        upgrades: list[bytes] = []
         out = [start]
         try:
-            for line in lines:
+            for number, line in enumerate(lines):
                 role = meaning[line]
                 if not role:
                     out.append(line)
@@ -225,12 +213,10 @@ class AskReader:
                     if length is not None:
                         raise _bad("repeated_content_length", "Content-Length occurs twice", "content-length")
                     length = value_of(line)
-                    length_line = line
+                    length_at = number
                     out.append(line)
-                elif role == _AUTHORIZATION:
-                    value = value_of(line)
-                    if ask.api_key is None and value[:7].lower() == b"bearer ":
-                        ask.api_key = value[7:].strip()
+                elif role >= _AUTHORIZATION:
+                    said.append((role, number, value_of(line)))
                     out.append(line)
                 elif role == _CONNECTION:
                     value = value_of(line)
@@ -244,16 +230,13 @@ class AskReader:
                         )
                     encoding = value_of(line)
                     out.append(line)
-                elif role == _API_KEY:
-                    ask.api_key = value_of(line)
-                    out.append(line)
                 elif role == _EXPECT:
                     expect = value_of(line)
                 elif role == _UPGRADE:
-                    notes = [*(notes or ()), (role, value_of(line))]
+                    upgrades.append(value_of(line).lower())
                 elif role != _HOP and via.trusted:
                     # What only a trusted peer may say; from anybody else it is as if it had not been said.
-                    notes = [*(notes or ()), (role, value_of(line))]
+                    said.append((role, number, value_of(line)))
                     if role > _LAST_DROPPED:
                         out.append(line)
         except MalformedLineError:
@@ -273,21 +256,42 @@ class AskReader:
         if expect is not None:
             _expect(ask, expect, out)
         if connection is not None:
-            out = self._hop_by_hop(ask, connection, notes, out)
-        out.append(via.block(host) if notes is None else _note(ask, notes, via, host))
-        ask.block = b"\r\n".join(out)
-        ask.repeat = None
-        # Not worth remembering: a request ID of its own, which the next request will not have; an
-        # expectation or upgrade, which depend on more than bytes; a length in a strange spelling.
-        ask.repeatable = (
-            ask.request_id is None
-            and expect is None
-            and not ask.websocket
-            and (length_line is None or PLAIN_LENGTH.fullmatch(length_line) is not None)
-        )
-        ask.length_line = length_line
-        ask.most = self._body_bytes
+            out = self._hop_by_hop(ask, connection, upgrades, out)
+        ask.host = host
+        ask.block = b"\r\n".join((*out, b""))
+        _heed(ask, via)
+        if expect is None and not upgrades:  # what becomes of those depends on the length
+            ask.remember(lines, out, last, length_at, self._may_differ)
+            if ask.template is not None:
+                holes = ask.template.holes
+                ask.length_hole = None if length_at is None else holes.index(length_at)
+                ask.heard = [
+                    (index, holes.index(number))
+                    for index, (_, number, _) in enumerate(said)
+                    if number in holes
+                ]
         return ask
+
+    def _again(self, ask: Ask, head: bytes, via: Via) -> bool:
+        """Let ``ask`` be ``head``, if that fits its template."""
+        values = ask.fit(head)
+        if values is None:
+            return False
+        if ask.length_hole is not None:
+            length = content_length(values[ask.length_hole].strip(b" \t"))
+            if length is None or length > self._body_bytes:
+                return False
+            ask.length = length
+        ask.renew(head, values)
+        if ask.heard:
+            for index, hole in ask.heard:
+                role, number, _ = ask.said[index]
+                ask.said[index] = role, number, values[hole].strip(b" \t")
+            _heed(ask, via)
+        return True
+
+    def _may_differ(self, line: bytes) -> bool:
+        return self._meaning[line] not in _SHAPING
 
     def _start(self, start: bytes, head: bytes) -> tuple[bytes, bytes, bytes]:
         found = _START.fullmatch(start)
@@ -328,9 +332,9 @@ class AskReader:
                 )
             return CHUNKED
         assert length is not None
-        if CONTENT_LENGTH.fullmatch(length) is None:
+        size = content_length(length)
+        if size is None:
             raise _bad("bad_content_length", "Content-Length is a number in decimal digits", "content-length")
-        size = int(length)
         if size > self._body_bytes:
             raise RefusalError(
                 413, "body_too_large", f"a body may have {self._body_bytes} bytes", "content-length"
@@ -338,7 +342,7 @@ class AskReader:
         return size
 
     def _hop_by_hop(
-        self, ask: Ask, connection: bytes, notes: list[tuple[int, bytes]] | None, out: list[bytes]
+        self, ask: Ask, connection: bytes, upgrades: list[bytes], out: list[bytes]
     ) -> list[bytes]:
         """Obey Connection: close, fields of this hop only, Upgrade (RFC 9110 sections 7.6.1 and 7.8)."""
         for option in tokens(connection):
@@ -347,8 +351,7 @@ class AskReader:
             elif option == b"upgrade":
                 # Any other protocol is answered as if Upgrade had not been there; h2c above all, which would
                 # tunnel requests past routing.
-                offers = [value.lower() for role, value in notes or () if role == _UPGRADE]
-                if offers == [b"websocket"] and ask.minor and ask.method == b"GET" and not ask.length:
+                if upgrades == [b"websocket"] and ask.minor and ask.method == b"GET" and not ask.length:
                     ask.websocket = True
                     out.append(b"Connection: Upgrade\r\nUpgrade: websocket")
             elif option != b"keep-alive" and option not in self._never_hop:
@@ -379,11 +382,17 @@ def _take_target(ask: Ask, host: bytes | None) -> bytes:
     return b"%b %b HTTP/1.1" % (ask.method, ask.target)
 
 
-def _note(ask: Ask, notes: list[tuple[int, bytes]], via: Via, own_host: bytes) -> bytes:
-    """What a trusted peer says about the request. Returns the X-Forwarded lines."""
+def _heed(ask: Ask, via: Via) -> None:
+    """Whose request it is, by what it says: request ID, tenant, API key and the X-Forwarded lines."""
+    ask.request_id = ask.tenant = ask.api_key = None
     whom = proto = host = b""
-    for role, value in notes:
-        if role == _REQUEST_ID:
+    for role, _, value in ask.said:
+        if role == _AUTHORIZATION:
+            if ask.api_key is None and value[:7].lower() == b"bearer ":
+                ask.api_key = value[7:].strip()
+        elif role == _API_KEY:
+            ask.api_key = value
+        elif role == _REQUEST_ID:
             if _REQUEST_ID_FORM.fullmatch(value):
                 ask.request_id = value if ask.request_id is None else None
         elif role == _TENANT:
@@ -396,4 +405,7 @@ def _note(ask: Ask, notes: list[tuple[int, bytes]], via: Via, own_host: bytes) -
             proto = value
         elif role == _FORWARDED_HOST:
             host = value
-    return via.extended(whom, proto, host, own_host)
+    if whom or proto or host:
+        ask.forwarded = via.extended(whom, proto, host, ask.host)
+    else:
+        ask.forwarded = via.block(ask.host)

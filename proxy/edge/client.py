@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LINGER_S: Final = 2.0
-_NOVEL: Final = 8
-"""After so many heads in a row that were not the last one again, a connection stops expecting it."""
 _CR: Final = 13
 _LF: Final = 10
 _NEVER: Final = float("inf")
@@ -55,7 +53,6 @@ class ClientConnection:
         "_ask",
         "_backlog",
         "_edge",
-        "_novel",
         "_partial",
         "_via",
         "ask",
@@ -90,8 +87,7 @@ class ClientConnection:
         self.held = 0
         """Why reading is paused: bits of HOLD_*."""
         self._via = Via(b"", b"http", False)
-        self._ask: Ask | None = None  # the last one that may be repeated
-        self._novel = 0  # heads since one was repeated
+        self._ask: Ask | None = None  # the last one
         self.started = 0.0
 
     # -- called by the transport ---------------------------------------------------------------
@@ -194,15 +190,7 @@ class ClientConnection:
         edge = self._edge
         if len(head) > edge.limits.head_bytes:
             raise _too_long(head, edge.limits.head_bytes)
-        ask = self._ask
-        if ask is None or not ask.repeats(head):
-            self._novel += 1
-            ask = edge.asks.read(head, self._via)
-            if self._novel <= _NOVEL:
-                ask.remember(head)
-                self._ask = ask
-        else:
-            self._novel = 0
+        ask = self._ask = edge.asks.read(head, self._via, self._ask)
         length = ask.length
         self.keep_alive = ask.keep_alive
         exchange = self.exchange = Exchange(edge, self, ask, self.started, len(head))

@@ -96,7 +96,8 @@ class Exchange:
 
     def start(self, body: bytes) -> None:
         """Begin the first attempt with the head and what already came of the body."""
-        first = b"".join((self.ask.block, b"x-request-id: ", self.request_id, b"\r\n\r\n", body))
+        ask = self.ask
+        first = b"".join((ask.block, ask.forwarded, b"x-request-id: ", self.request_id, b"\r\n\r\n", body))
         self.sent = [first]
         self._attempt(self.started)
 

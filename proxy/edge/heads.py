@@ -6,9 +6,9 @@ grammar on its own; nothing in the grammar reaches over a line's end, so a head 
 
 A field line not met before is also read by llhttp, the parser that many engines' own servers have in them,
 in its strict mode, and both must read the same name and value from it. Then its meaning is remembered by its
-bytes. Clients repeat themselves: on a kept-alive connection nearly every line of a request was in the last
-one, and looking a line up costs a tenth of parsing it. Lines with credentials are read by the grammar each
-time and never remembered, and so are those of a field that had ever new values.
+bytes: clients repeat themselves and each other, and looking a line up costs a tenth of parsing it. Lines with
+credentials are read by the grammar each time and never remembered, and so are those of a field that had ever
+new values. (A whole head that is nearly its connection's last one is not even cut into lines: ``templates``.)
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ import httptools
 
 from proxy.edge.errors import EdgeError
 from proxy.edge.framing import TOKEN
-
-CONTENT_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 
 _FIELD: Final = re.compile(rb"(" + TOKEN + rb"):[\t ]*+([\t\x20-\x7e\x80-\xff]*+)")
 _REMEMBERED: Final = 4096  # lines
@@ -97,56 +95,14 @@ class FieldLines(dict[bytes, int]):
         return role
 
 
-class Repeat:
-    """Recognises a head that differs from one read before in the digits of its Content-Length at most.
-
-    Such a head means what the other meant, since its bytes are the same. A connection remembers its last head
-    this way: clients and engines that keep a connection alive send the same one again and again.
-    """
-
-    __slots__ = ("_after", "_at", "_before", "_block_after", "_block_before", "_most")
-
-    def __init__(self, head: bytes, block: bytes, length_line: bytes | None, most: int) -> None:
-        """``block`` is what is sent in place of ``head``, with the same Content-Length line in it, spelled
-        ``length_line``; None when there is none. Lengths above ``most`` are not recognised."""
-        cut = b"" if length_line is None else length_line[: length_line.index(b":") + 2]
-        self._most = most
-        self._before, self._after = _cut(head, cut)
-        self._block_before, self._block_after = _cut(block, cut)
-        self._at = len(self._before)
-
-    def match(self, head: bytes) -> tuple[bytes, int] | None:
-        """The block for this head and its Content-Length, or None when it is another head."""
-        if not head.startswith(self._before):
-            return None
-        after = self._after
-        if not after:
-            return (self._block_before, 0) if len(head) == self._at else None
-        end = head.find(b"\r", self._at)
-        digits = head[self._at : end]
-        if head[end:] != after or not digits.isdigit() or len(digits) > 18:
-            return None
-        length = int(digits)
-        if length > self._most:
-            return None
-        return b"".join((self._block_before, digits, self._block_after)), length
-
-
-def _cut(text: bytes, name: bytes) -> tuple[bytes, bytes]:
-    """``text`` up to the digits of its Content-Length line, and from behind them."""
-    if not name:
-        return text, b""
-    start = text.index(b"\r\n" + name) + 2 + len(name)
-    return text[:start], text[text.index(b"\r", start) :]
-
-
-PLAIN_LENGTH: Final = re.compile(rb"[A-Za-z-]+: [0-9]{1,18}")
-"""A Content-Length line as everybody writes it: what ``Repeat`` can cut."""
-
-
 def value_of(line: bytes) -> bytes:
     """The value of a field line, without white space around it (RFC 9110 section 5.5)."""
     return line.partition(b":")[2].strip(b" \t")
+
+
+def content_length(value: bytes) -> int | None:
+    """RFC 9110 section 8.6: decimal digits and nothing else. 18 of them overflow nobody's 64 bits."""
+    return int(value) if value.isdigit() and len(value) <= 18 else None
 
 
 def fields_of(lines: list[bytes]) -> Fields:

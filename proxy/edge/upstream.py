@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from proxy.edge.exchange import Exchange
     from proxy.edge.pool import Endpoint
 
-_NOVEL: Final = 8
-"""As in ``client``: heads in a row that were new, after which none is expected to be repeated."""
 _MOST_INTERIM: Final = 16
 """1xx answers before a final one; more is a pool that never answers."""
 
@@ -28,7 +26,6 @@ class UpstreamConnection:
     __slots__ = (
         "_answer",
         "_edge",
-        "_novel",
         "_partial",
         "_reading",
         "_write_paused",
@@ -48,8 +45,7 @@ class UpstreamConnection:
         self.keep_alive = True
         self.reused = False
         self._partial: bytes = b""
-        self._answer: Answer | None = None  # the last one that may be repeated
-        self._novel = 0  # heads since one was repeated
+        self._answer: Answer | None = None  # the last final one
         self._reading = True
         self._write_paused = False
         self.idle_since = 0.0
@@ -133,17 +129,9 @@ class UpstreamConnection:
                 return
             head = data[: end + 4]
             data = data[end + 4 :]
-            method = exchange.ask.method
-            answer = self._answer
-            if answer is None or not answer.repeats(head, method):
-                answer = self._edge.answers.read(head, method)
-                self._novel += 1
-                if self._novel <= _NOVEL:
-                    answer.remember(head, method)
-                    self._answer = answer
-            else:
-                self._novel = 0
+            answer = self._edge.answers.read(head, exchange.ask.method, self._answer)
             if answer.status >= 200:
+                self._answer = answer
                 self.keep_alive = answer.keep_alive
                 exchange.final_answer(answer, data)
                 return

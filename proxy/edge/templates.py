@@ -1,0 +1,154 @@
+"""Heads that come again, but for a few values.
+
+Who keeps a connection alive sends nearly the same head each time: a length, a trace context, a date differ,
+and every other line is the last one again. A connection remembers its last head as a ``Template``: fixed
+bytes, with holes for the values that may differ. A head that fits costs a few comparisons of bytes; it is not
+read line by line.
+
+Why this is safe. A head fits only if its fixed bytes are those of a head that was read in full, and if what
+is in the holes is made of the bytes that the grammar allows in a value, with its line's end right behind. So
+it has the same lines, all of them field lines, and none differs but in the value of a line with a hole. The
+readers make holes only where a value cannot change what other lines mean, and where they can give the new
+value its own meaning. What does not fit is read in full, and refused there if it must be.
+
+Which of the possible holes are made is learned: the Content-Length, and what differed before. A wrong guess
+costs time and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+_VALUE: Final = bytes((0x09, *range(0x20, 0x7F), *range(0x80, 0x100)))
+"""The bytes of a field's value and of the white space around it (RFC 9110 section 5.5)."""
+_HEAD_BYTES: Final = 8_192
+"""A longer head is not remembered; a template takes up to twice its head's bytes."""
+_HOLES: Final = 16
+# After 8 heads in a row that did not fit the one before them, a connection gives up making templates, which
+# cost more than reading a line or two; and tries again with 8 of every 64, for its clients may have changed.
+_TRIES: Final = 8
+_ROUND: Final = 64
+
+
+class Template:
+    """A head with holes, and with the same holes what is sent in its place."""
+
+    __slots__ = ("_first", "_rest", "_slots", "_text", "holes")
+
+    def __init__(self, start: bytes, lines: list[bytes], holes: list[int], out: list[bytes]) -> None:
+        """``holes`` are numbers of ``lines``, rising. ``out`` are the lines sent instead; one that is passed
+        on as it came is the same object in both."""
+        self.holes = holes
+        self._rest: list[bytes] = []
+        fixed = start + b"\r\n"
+        for number, line in enumerate(lines):
+            if number in holes:
+                self._rest.append(fixed + line[: line.index(b":") + 1])
+                fixed = b"\r\n"
+            else:
+                fixed += line + b"\r\n"
+        self._rest.append(fixed + b"\r\n")
+        self._first = self._rest.pop(0)
+
+        self._text: list[bytes] = []
+        self._slots: list[tuple[int, int]] = []  # (where in the text, which hole)
+        hole_of = {id(lines[number]): hole for hole, number in enumerate(holes)}
+        fixed = b""
+        for line in out:
+            hole = hole_of.get(id(line))
+            if hole is None:
+                fixed += line + b"\r\n"
+            else:
+                self._text += (fixed + line[: line.index(b":") + 1], b"")
+                self._slots.append((len(self._text) - 1, hole))
+                fixed = b"\r\n"
+        self._text.append(fixed)
+
+    def match(self, head: bytes) -> list[bytes] | None:
+        """What is in the holes of ``head``, all that follows a colon; None when it does not fit."""
+        if not head.startswith(self._first):
+            return None
+        values = []
+        at = len(self._first)
+        for fixed in self._rest:
+            end = head.find(b"\r", at)
+            if not head.startswith(fixed, end):
+                return None
+            values.append(head[at:end])
+            at = end + len(fixed)
+        if at != len(head) or b"".join(values).translate(None, _VALUE):
+            return None
+        return values
+
+    def fill(self, values: list[bytes]) -> bytes:
+        """What is sent in place of the head that had ``values`` in its holes."""
+        text = self._text
+        for place, hole in self._slots:
+            text[place] = values[hole]
+        return b"".join(text)
+
+
+class Head:
+    """A head that was accepted. Good for one message, and then for the next one that fits its template."""
+
+    __slots__ = ("_novel", "block", "head", "template")
+
+    head: bytes
+    """As it came, with its empty line."""
+    block: bytes
+    """What is sent in its place: CRLF-ended lines, except for those that the two readers tell of."""
+    template: Template | None
+    _novel: int
+    """How many heads of the connection in a row, up to this one, did not fit."""
+
+    def __init__(self, head: bytes, last: Head | None) -> None:
+        """``last`` is the connection's head before this one."""
+        self.head = head
+        self.template = None
+        self._novel = 0 if last is None else last._novel + 1
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The field lines as they came."""
+        return self.head[:-4].split(b"\r\n")[1:]
+
+    def remember(
+        self,
+        lines: list[bytes],
+        out: list[bytes],
+        last: Head | None,
+        length_at: int | None,
+        may_differ: Callable[[bytes], bool],
+    ) -> None:
+        """Make a template, if one is likely to be of use. ``length_at`` is the number of the Content-Length
+        line; ``may_differ`` tells of a line whether it may have a hole."""
+        if self._novel % _ROUND >= _TRIES or len(self.head) > _HEAD_BYTES:
+            return
+        likely: set[int] = set()
+        if last is not None:
+            likely.update(_differing(lines, last.lines))
+            if last.template is not None:
+                likely.update(number for number in last.template.holes if number < len(lines))
+        holes = [number for number in sorted(likely) if may_differ(lines[number])][:_HOLES]
+        if length_at is not None and length_at not in holes:
+            holes = sorted((*holes[: _HOLES - 1], length_at))
+        self.template = Template(self.head[: self.head.index(b"\r\n")], lines, holes, out)
+
+    def fit(self, head: bytes) -> list[bytes] | None:
+        """The values in the holes of the connection's next head, if it fits this one's template."""
+        return None if self.template is None else self.template.match(head)
+
+    def renew(self, head: bytes, values: list[bytes]) -> None:
+        """Be the head that fitted with these values."""
+        assert self.template is not None
+        self.head = head
+        self.block = self.template.fill(values)
+        self._novel = 0
+
+
+def _differing(lines: list[bytes], before: list[bytes]) -> Iterable[int]:
+    """The numbers of lines that had the same name and another value before."""
+    for number, (line, old) in enumerate(zip(lines, before, strict=False)):
+        if line != old and old.startswith(line[: line.index(b":") + 1]):
+            yield number
