@@ -83,6 +83,8 @@ class Exchange:
         self.canary = self.pool is not router.home
         if self.canary:
             self.flags = FLAG_CANARY
+            if not self.pool.takes(now) and router.home.healthy(now):
+                self._bypass(router.home)
         if router.rules:
             edge.sample(self)
 
@@ -347,12 +349,16 @@ class Exchange:
             or not home.healthy(monotonic())
         ):
             return False
-        self.flags |= FLAG_RETRIED
-        self.edge.counts.retried_home += 1
-        self.pool = home
+        self._bypass(home)
         self.tried = ()
         self._again()
         return True
+
+    def _bypass(self, home: LivePool) -> None:
+        """Home answers for the canary pool, and the record says so."""
+        self.flags |= FLAG_RETRIED
+        self.edge.counts.retried_home += 1
+        self.pool = home
 
     def _again(self, *, fresh: bool = False) -> None:
         self.answer = states.ANSWER[self.answer][states.AGAIN]

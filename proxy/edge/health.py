@@ -2,6 +2,7 @@
 
 Nothing is probed: live traffic is the probe. When the time is over the next request tries again; a failure
 then doubles the time, a success forgets it. An endpoint is passed over only while another of its pool is not.
+When all of a canary pool are, home answers at once (:meth:`proxy.edge.pool.LivePool.takes`).
 """
 
 from __future__ import annotations

@@ -96,13 +96,36 @@ class LivePool:
     """A pool of the current table, with what the edge knows about it. Outlives tables that do not change
     it."""
 
-    __slots__ = ("_turn", "endpoints", "name", "value")
+    __slots__ = ("_probe_s", "_probed_until", "_turn", "endpoints", "name", "value")
 
-    def __init__(self, pool: Pool, eject_s: float, most_idle: int) -> None:
+    def __init__(self, pool: Pool, eject_s: float, most_idle: int, probe_s: float = 0.0) -> None:
+        """
+        Args:
+            probe_s: how long an attempt to connect may take.
+        """
         self.value = pool
         self.name: str = pool.name
         self.endpoints = [Endpoint(url, pool.tls, eject_s, most_idle) for url in pool.endpoints]
         self._turn = 0
+        self._probe_s = max(eject_s, probe_s)
+        self._probed_until = 0.0
+
+    def takes(self, now: float) -> bool:
+        """May a request that could go elsewhere come here? Asking takes a probe's place: ask once a request.
+
+        With every endpoint ejected, nobody: each would wait for a connection that does not come. Once the
+        time of one is over, a single request finds out whether it is back, and the others go on elsewhere.
+        """
+        over = False
+        for endpoint in self.endpoints:
+            ejected_until = endpoint.health.ejected_until
+            if not ejected_until:
+                return True
+            over = over or ejected_until <= now
+        if not over or now < self._probed_until:
+            return False
+        self._probed_until = now + self._probe_s
+        return True
 
     def healthy(self, now: float) -> bool:
         """Is there an endpoint that is not passed over?"""

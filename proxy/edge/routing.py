@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from policies.routes import UNKNOWN_TENANT, RouteTable, TenantName
 from proxy.edge.asks import Ask
@@ -28,6 +28,7 @@ class Router:
         self._clock = clock
         self._pools: dict[str, LivePool] = {}
         self._key_tenants = _key_tenants(settings)
+        self._named: dict[bytes, TenantName] = {}
         self.on_swap: Callable[[], None] = lambda: None
         # Until the link says otherwise a judge that should be there is not.
         self._lost_at: float | None = clock() if settings.judge is not None else None
@@ -79,12 +80,13 @@ class Router:
     # -- the hot path --------------------------------------------------------------------------
 
     def tenant_of(self, ask: Ask) -> TenantName:
-        """Whose request it is: a trusted peer's header, else the API key's owner, else unknown.
+        """Whose request it is: as a trusted peer's header says, if it names a tenant that we have; else the
+        API key's owner, else unknown.
 
         The key is hashed each time (half a microsecond): no memory of keys is a cache that cannot leak.
         """
         if ask.tenant is not None:
-            return TenantName(ask.tenant.decode("latin-1"))
+            return self._named.get(ask.tenant, UNKNOWN_TENANT)
         if ask.api_key is not None and self._key_tenants:
             return self._key_tenants.get(hashlib.sha256(ask.api_key).digest(), UNKNOWN_TENANT)
         return UNKNOWN_TENANT
@@ -105,7 +107,12 @@ class Router:
         for value in table.pools:
             kept = self._pools.get(value.name)
             if kept is None or kept.value != value:
-                kept = LivePool(value, settings.timeouts.eject_s, settings.limits.upstream_idle_connections)
+                kept = LivePool(
+                    value,
+                    settings.timeouts.eject_s,
+                    settings.limits.upstream_idle_connections,
+                    settings.timeouts.connect_s,
+                )
             pools[value.name] = kept
         # From here on nothing can fail: whoever routes next sees all of the new table.
         gone = [pool for pool in self._pools.values() if pools.get(pool.name) is not pool]
@@ -113,12 +120,22 @@ class Router:
         self._pools = pools
         self.home = pools[table.home]
         self.routes = {tenant: pools[name] for tenant, name in table.routes.items() if name != table.home}
+        self._named = {name.encode(): name for name in self._tenants(table)}
         self.rules = (
             [] if self.in_grace_home else [CompiledRule(rule) for rule in table.mirrors if rule.percent > 0]
         )
         for pool in gone:
             pool.retire()
         self.on_swap()
+
+    def _tenants(self, table: RouteTable) -> Iterator[TenantName]:
+        """Every tenant that the settings or the table speak of."""
+        identity = self._settings.identity
+        yield from identity.tenants
+        yield from identity.api_keys.values()
+        yield from table.routes
+        for rule in table.mirrors:
+            yield from rule.tenants
 
     def pools(self) -> list[LivePool]:
         return list(self._pools.values())

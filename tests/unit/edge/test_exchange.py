@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -346,6 +347,62 @@ def test_a_500_of_the_candidate_is_its_answer() -> None:
     assert status_of(wire.sent) == 500
     (record,) = edge.port.records
     assert (record.pool, record.status, record.flags) == ("candidate", 500, CANARY)
+
+
+def ejected_canary() -> Transcript:
+    """Its candidate could not be connected to a moment ago."""
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.sweep(after_s=100.0)  # a connection that never stands
+    answered_by_home(edge, wire, b"hello")
+    edge.port.records.clear()
+    edge.dials.clear()
+    return edge
+
+
+def test_candidate_that_cannot_be_connected_to_costs_the_next_request_no_wait() -> None:
+    edge = ejected_canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    assert not edge.dials
+    (upstream,) = (one.upstream for one in [client.exchange] if one is not None)
+    assert upstream is not None
+    assert upstream.endpoint.host == "home"
+    upstream.data_received(answer(b"from home"))
+    assert wire.sent.endswith(b"from home")
+    (record,) = edge.port.records
+    assert (record.pool, record.status, record.flags) == ("home", 200, CANARY | RETRIED)
+    assert edge.edge.stats()["retried_home"] == 2
+
+
+def test_one_request_a_back_off_finds_out_whether_the_candidate_is_back() -> None:
+    edge = ejected_canary()
+    (candidate,) = (pool for pool in edge.router.pools() if pool.name == "candidate")
+    candidate.endpoints[0].health.ejected_until = 1e-9  # its time is over
+    clients = [edge.client()[0] for _ in range(3)]
+    for client in clients:
+        client.data_received(post(b"hello", "/v1/completions", ACME))
+    hosts = [
+        client.exchange.endpoint.host for client in clients if client.exchange and client.exchange.endpoint
+    ]
+    assert hosts == ["candidate", "home", "home"]
+    probe = next(dial for dial in edge.dials if dial.endpoint.host == "candidate")
+    edge.dials.remove(probe)
+    edge.dials.insert(0, probe)
+    edge.accept()  # it is
+    fourth, _ = edge.client()
+    fourth.data_received(post(b"hello", "/v1/completions", ACME))
+    assert fourth.exchange is not None
+    assert fourth.exchange.pool is candidate
+
+
+def test_ejected_candidate_is_still_tried_when_home_is_no_better() -> None:
+    edge = ejected_canary()
+    edge.router.home.endpoints[0].health.failed(monotonic())
+    client, _ = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    assert [dial.endpoint.host for dial in edge.dials] == ["candidate"]
 
 
 def test_home_is_tried_once_and_then_the_client_hears_of_it() -> None:
