@@ -114,6 +114,7 @@ def edge_settings(
         identity=Identity(
             tenant_header=config.identity.tenant_header.lower() if config.identity.tenant_header else None,
             trusted_peers=config.identity.trusted_peers,
+            tenants=tuple(tenant.name for tenant in config.tenants),
             api_keys={key: tenant.name for tenant in config.tenants for key in tenant.api_key_sha256},
         ),
         capture=config.capture,

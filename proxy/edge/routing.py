@@ -80,8 +80,10 @@ class Router:
     # -- the hot path --------------------------------------------------------------------------
 
     def tenant_of(self, ask: Ask) -> TenantName:
-        """Whose request it is: as a trusted peer's header says, if it names a tenant that we have; else the
-        API key's owner, else unknown.
+        """Whose request it is: as a trusted peer's header says; without one, its API key; or unknown.
+
+        A header's tenant that neither settings nor table speak of is unknown too: budgets and records go by
+        tenant, and names that a client could invent would fill them.
 
         The key is hashed each time (half a microsecond): no memory of keys is a cache that cannot leak.
         """

@@ -71,6 +71,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Header that names the tenant; obeyed only from trusted peers, removed from all others."""
     trusted_peers: tuple[str, ...] = ()
     """Networks in CIDR form whose tenant header and x-request-id are believed."""
+    tenants: tuple[TenantName, ...] = ()
+    """Those that the tenant header may name, beside the owners of ``api_keys`` and the tenants of the route
+    table. Any other name counts as unknown: it would become a key of budgets, records and metrics."""
     api_keys: dict[str, TenantName] = {}
     """SHA-256 (hex) of an API key (Authorization: Bearer, or x-api-key) to tenant."""
 

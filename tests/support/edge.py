@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from policies.routes import MirrorRule, Pool, RouteTable
+from policies.routes import MirrorRule, Pool, RouteTable, TenantName
 from proxy.edge.client import ClientConnection
 from proxy.edge.edge import Edge
 from proxy.edge.exchange import Exchange
@@ -25,7 +25,11 @@ from proxy.edge.upstream import UpstreamConnection
 from proxy.edge.worker import Worker
 from proxy.ledger import DropReason
 
-TRUSTED = Identity(tenant_header="x-tenant", trusted_peers=("127.0.0.0/8",))
+TRUSTED = Identity(
+    tenant_header="x-tenant",
+    trusted_peers=("127.0.0.0/8",),
+    tenants=(TenantName("acme"), TenantName("globex")),
+)
 
 
 def run(main: Coroutine[Any, Any, None], timeout_s: float = 30.0) -> None:

@@ -8,8 +8,10 @@ import weakref
 from time import monotonic
 from typing import Any
 
+import msgspec
 import pytest
 
+from policies.routes import TenantName
 from proxy.edge import states
 from proxy.edge.errors import SettingsError
 from proxy.edge.settings import Identity, Limits, Timeouts
@@ -260,6 +262,32 @@ def test_tenant_comes_from_the_hash_of_an_api_key() -> None:
         client.data_received(get("/", line))
         upstream, _ = edge.accept()
         assert upstream.endpoint.host == host, line
+
+
+def test_a_tenant_that_nobody_configured_is_unknown_and_leaves_no_name_behind() -> None:
+    edge = canary(identity=msgspec.structs.replace(TRUSTED, api_keys={"ab" * 32: TenantName("initech")}))
+    client, _ = edge.client()
+    named = ("globex", "initech", "acme", "acme2", "Acme", "x" * 5000, "\xe9", "-", "")
+    for name in named:
+        client.data_received(get("/", f"X-Tenant: {name}"))
+        exchange = client.exchange
+        assert exchange is not None
+        upstream = exchange.upstream or edge.accept()[0]
+        assert upstream.endpoint.host == ("candidate" if name == "acme" else "home")
+        upstream.data_received(answer())
+    assert [record.tenant for record in edge.port.records] == ["globex", "initech", "acme", *["-"] * 6]
+
+
+def test_tenants_of_a_new_table_are_known_with_it() -> None:
+    edge = canary()
+    client, _ = edge.client()
+    for epoch, tenant in ((2, "-"), (3, "umbrella")):
+        client.data_received(get("/", "X-Tenant: umbrella"))
+        upstream, _ = edge.accept()
+        upstream.data_received(answer())
+        assert edge.port.records[-1].tenant == tenant
+        routes = {"umbrella": "candidate"}
+        edge.router(table("http://home:1", "http://candidate:1", epoch=epoch, routes=routes))
 
 
 # -- trouble ---------------------------------------------------------------------------------------

@@ -84,6 +84,7 @@ def test_worker_is_told_keys_header_and_judge() -> None:
         table=first_table(config(), None, Latch()),
     )
     assert settings.identity.api_keys == {"ab" * 32: "acme"}
+    assert settings.identity.tenants == tuple(tenant.name for tenant in config().tenants)
     assert settings.identity.tenant_header == "x-tenant"
     assert settings.judge == "unix:/tmp/forkgate-plan/link.sock"
     assert settings.ledger_file == "/tmp/forkgate-plan/ledgers/i.ledger"
