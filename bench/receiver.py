@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import uvloop
@@ -46,6 +46,9 @@ class CountingSink:
 
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
         raise RuntimeError(f"{edge} knows epoch {epoch}, which this bench never published")
+
+    def rolled_back(self, edge: EdgeIdentity, announced: Mapping[str, int]) -> None:
+        raise RuntimeError(f"{edge} knows of rollbacks, and this bench has none: {dict(announced)}")
 
     def edge_gone(self, edge: EdgeIdentity, final: EdgeCounts) -> None:
         pass

@@ -29,6 +29,7 @@ from policies.rollout import (
     start,
     step,
 )
+from policies.rollout import Latch as Rollback
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,11 @@ class Desk:
         if self._states[name].stage is Stage.ROLLED_BACK:
             self.tallies[name] = Tally()
         return self._step(name, Lift(who=who, why=why, unix_s=unix_s))
+
+    def latched(self, rollback: Rollback) -> None:
+        """A rollback that an earlier judge announced: the rollout stands rolled back from now on."""
+        plan = self._states[rollback.rollout].plan
+        self._states[rollback.rollout] = start(plan, msgspec.structs.replace(rollback, durable=False))
 
     def mark_durable(self, name: str, durable: bool) -> None:
         """What became of the latch's write."""

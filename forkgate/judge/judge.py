@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from comparator.evidence import Drop, PairDone, Pin
@@ -27,6 +27,7 @@ from forkgate.judge.writer import EvidenceWriter
 from forkgate.telemetry.instruments import Instruments
 from policies.rollout import Hold, Log, Publish, RollBack, Stage
 from policies.rollout import Latch as Rollback
+from policies.routes import RolloutName
 from proxy.ledger import DropReason, EdgeCounts
 from proxy.link.values import Capture, EdgeIdentity
 
@@ -76,6 +77,18 @@ class Judge:
         log.warning("an edge is ahead of us", extra={"edge": edge.incarnation, "epoch": epoch})
         self.publisher.ahead(epoch)
         self._spawn(self.publisher.publish(f"edge {edge.sidecar}/{edge.worker} used epoch {epoch}"))
+
+    def rolled_back(self, edge: EdgeIdentity, announced: Mapping[str, int]) -> None:
+        for rollback in self.publisher.recall({RolloutName(name): at for name, at in announced.items()}):
+            name, reason = rollback.rollout, rollback.verdict.reason
+            log.error(
+                "an edge was told of a rollback without a latch: it stands",
+                extra={"rollout": name, "edge": edge.incarnation, "epoch": announced[name]},
+            )
+            self.desk.latched(rollback)
+            assert self._mirror is not None
+            self._spawn(self._mirror.stop_rollout(name, reason))
+            self._spawn(self.publisher.publish(f"rollback of {name}: {reason}"))
 
     def edge_gone(self, edge: EdgeIdentity, final: EdgeCounts) -> None:
         log.info(
@@ -215,7 +228,7 @@ class Judge:
         state = self.desk.state(name)
         keeper = self.publisher.keeper
         if state.stage is Stage.ROLLED_BACK and name in keeper.latch.latched:
-            written = await self.publisher.lift(keeper.latch.with_lifted(name, why, time.time()))
+            written = await self.publisher.lift(name, why, time.time())
             if not written.durable:
                 return False
         asked = self.desk.lift(name, who, why, time.time())

@@ -69,7 +69,7 @@ class LatchKeeper:
         self._thread.start()
 
     def recall(self, latch: Latch, why: str) -> None:
-        """Hold ``latch`` from the start although the file does not say it; upkeep takes it to the disk."""
+        """Hold ``latch`` from now on although the file does not say it; upkeep takes it to the disk."""
         self.latch, self.durable, self.trouble = latch, False, why
 
     async def hold(self, latch: Latch, timeout_s: float) -> Written:

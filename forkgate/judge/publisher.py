@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from forkgate.judge.latchkeeper import LatchKeeper, Written
-from forkgate.state.latch import Latch
+from forkgate.state.unreadable import with_announced
 from policies.rollout import Latch as Rollback
 from policies.rollout import RolloutState
 from policies.routes import Pool, PoolName, RolloutName, RouteTable
@@ -143,13 +143,34 @@ class Publisher:
             self.listener.flip_done(done)
         return done
 
-    async def lift(self, latch: Latch) -> Written:
-        """Put a lifted latch on disk. What stood before stands again when the disk refuses."""
-        async with self._line:
+    def recall(self, announced: Mapping[RolloutName, int]) -> list[Rollback]:
+        """Hold the rollbacks that edges were told of and that no latch holds; those that are new here.
+
+        The caller publishes. It waits for no disk: this was announced before, and upkeep writes it down.
+        """
+        rollouts = [state.plan.name for state in self._states()]
+        before = self.keeper.latch
+        latch = with_announced(before, announced, rollouts)
+        new = [one.rollback for name, one in latch.latched.items() if name not in before.latched]
+        if new:
+            names = ", ".join(sorted(one.rollout for one in new))
+            self.keeper.recall(latch, f"the latch does not hold the rollback of {names} yet")
+        return new
+
+    async def lift(self, name: str, why: str, unix_s: float) -> Written:
+        """Open the latch of one rollout, on disk too. It stands again when the disk refuses."""
+        async with self._line:  # what is latched while this waits in line stays latched
             before = self.keeper.latch
-            written = await self.keeper.hold(latch, self._latch_s)
+            entry = before.latched.get(name)
+            if entry is None:  # somebody else was faster
+                return Written(durable=True, seconds=0.0)
+            written = await self.keeper.hold(before.with_lifted(name, why, unix_s), self._latch_s)
             if not written.durable:
-                await self.keeper.hold(before, self._latch_s)
+                now = self.keeper.latch  # an edge may have told of another rollback meanwhile
+                again = msgspec.structs.replace(
+                    now, latched={**now.latched, name: entry}, lifted=before.lifted
+                )
+                await self.keeper.hold(again, self._latch_s)
             return written
 
     def latch_durable(self, rollout: str) -> None:

@@ -99,7 +99,7 @@ class Supervisor:
                 self.config.judge.tls,
                 sidecar_name(self.config),
                 self.paths.ledgers,
-                self._current_table().epoch,
+                self._current_table(),
                 self._on_table,
             )
             await self._watch.start()

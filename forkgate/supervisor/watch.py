@@ -30,7 +30,7 @@ class JudgeWatch:
         tls: LinkTLS | None,
         sidecar: str,
         ledgers: Path,
-        epoch: int,
+        table: RouteTable,
         on_table: Callable[[RouteTable], None],
     ) -> None:
         self._ledgers = ledgers
@@ -38,7 +38,7 @@ class JudgeWatch:
             target,
             tls,
             EdgeIdentity(sidecar=sidecar, worker=0, incarnation=uuid7()),
-            epoch,
+            table,
             on_table,
             on_settled=self._settled,
             on_change=self._changed,

@@ -66,7 +66,6 @@ class EdgeLink:
         self.offer = self._outbox.offer
         self.drop = self._outbox.drop
         self.live = self._outbox.live
-        self._epoch = settings.initial_table.epoch
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,7 +81,7 @@ class EdgeLink:
     @property
     def epoch(self) -> int:
         """Epoch of the table in use."""
-        return self._epoch if self._follower is None else self._follower.epoch
+        return self._settings.initial_table.epoch if self._follower is None else self._follower.epoch
 
     @property
     def judge_answers(self) -> bool:
@@ -113,7 +112,9 @@ class EdgeLink:
         self._channel = open_channel(self._settings.judge, self._settings.link_tls)
         stub = LinkStub(self._channel)
         self._submitter = asyncio.create_task(self._submit_forever(stub), name="link submit")
-        self._follower = TableFollower(stub, self._identity, self._epoch, self._on_table, self._changed)
+        self._follower = TableFollower(
+            stub, self._identity, self._settings.initial_table, self._on_table, self._changed
+        )
         self._watcher = asyncio.create_task(self._follower.run(), name="link watch")
 
     async def close(self, drain_s: float) -> None:

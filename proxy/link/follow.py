@@ -33,7 +33,7 @@ class TableFollower:
         self,
         stub: LinkStub,
         identity: EdgeIdentity,
-        epoch: int,
+        table: RouteTable,
         on_table: Callable[[RouteTable], None],
         on_change: Callable[[bool], None],
         *,
@@ -42,7 +42,7 @@ class TableFollower:
     ) -> None:
         """
         Args:
-            epoch: of the table in use.
+            table: the one in use.
             on_table: returns once the table is in use; an exception leaves it unacknowledged.
             on_change: True once the judge has spoken on a stream, False when that stream has ended.
             on_settled: incarnations whose end the judge has counted.
@@ -55,7 +55,12 @@ class TableFollower:
         self._on_settled = on_settled
         self._call: StreamStreamCall[pb.WatchUp, pb.WatchDown] | None = None
         self._writing = asyncio.Lock()
-        self.epoch = epoch
+        self._table = table
+
+    @property
+    def epoch(self) -> int:
+        """Of the table in use."""
+        return self._table.epoch
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -89,6 +94,7 @@ class TableFollower:
         came = False
         try:
             hello = pb.Hello(epoch=self.epoch, is_supervisor=self._is_supervisor)
+            hello.rolled_back.update({str(name): at for name, at in self._table.rolled_back.items()})
             hello.edge.sidecar = self._identity.sidecar
             hello.edge.worker = self._identity.worker
             hello.edge.incarnation = self._identity.incarnation
@@ -123,5 +129,5 @@ class TableFollower:
             except Exception:
                 _LOG.exception("route table %d could not be swapped in; %d stays", table.epoch, self.epoch)
                 return False
-            self.epoch = table.epoch
+            self._table = table
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from comparator.records import LiveRecord
@@ -24,6 +24,11 @@ class LinkSink(Protocol):
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
         """An edge uses a newer table than ours: publish one with an epoch above ``epoch``, or it obeys no
         more."""
+        ...
+
+    def rolled_back(self, edge: EdgeIdentity, announced: Mapping[str, int]) -> None:
+        """An edge's table says that these rollouts stand rolled back, at these epochs; ours does not. Either
+        a person lifted them since, or the judge before announced them and could not write them down."""
         ...
 
     def edge_gone(self, edge: EdgeIdentity, final: EdgeCounts) -> None:

@@ -236,6 +236,12 @@ class LinkServer:
         self._uses(peer, hello.epoch)
         if hello.epoch > self._table.epoch:
             self._sink.epoch_ahead(identity, hello.epoch)
+        # Whatever its epoch: a judge that knows nothing of a table may have given its number away again.
+        unknown = {
+            name: epoch for name, epoch in hello.rolled_back.items() if name not in self._table.rolled_back
+        }
+        if unknown:
+            self._sink.rolled_back(identity, unknown)
         peer.news.set()
         tasks = {
             asyncio.create_task(self._push(peer, stream, write), name="link push"),

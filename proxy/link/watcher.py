@@ -36,7 +36,7 @@ class TableWatcher:
         target: str,
         tls: LinkTLS | None,
         identity: EdgeIdentity,
-        epoch: int,
+        table: RouteTable,
         on_table: Callable[[RouteTable], None],
         *,
         on_settled: Callable[[str], None] = lambda incarnation: None,
@@ -46,7 +46,7 @@ class TableWatcher:
         Args:
             target: gRPC target of the judge.
             identity: the supervisor's own; its incarnation must differ from every edge's.
-            epoch: of the table on disk.
+            table: the one on disk.
             on_table: keeps a newer table; an exception is logged and the table comes again on reconnect.
             on_settled: this dead edge's counters are in the judge's ledger: its file may go.
             on_change: whether the judge answers, at each change.
@@ -54,7 +54,7 @@ class TableWatcher:
         self._target = target
         self._tls = tls
         self._identity = identity
-        self._epoch = epoch
+        self._table = table
         self._on_table = on_table
         self._on_settled = on_settled
         self._on_change = on_change
@@ -77,7 +77,7 @@ class TableWatcher:
         follower = TableFollower(
             LinkStub(self._channel),
             self._identity,
-            self._epoch,
+            self._table,
             self._on_table,
             self._changed,
             is_supervisor=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from proxy.link.values import Capture, EdgeIdentity
 ROLLOUT = RolloutName("old-to-new")
 
 
-def route_table(epoch: int, cause: str = "") -> RouteTable:
+def route_table(epoch: int, cause: str = "", rolled_back: dict[RolloutName, int] | None = None) -> RouteTable:
     return RouteTable(
         epoch=epoch,
         home=PoolName("old"),
@@ -27,6 +27,7 @@ def route_table(epoch: int, cause: str = "") -> RouteTable:
         routes={TenantName("acme"): PoolName("new")},
         mirrors=(MirrorRule(rollout=ROLLOUT, percent=100.0),),
         cause=cause,
+        rolled_back=rolled_back or {},
     )
 
 
@@ -67,6 +68,7 @@ class ListSink:
         self.records: list[LiveRecord] = []
         self.ahead: list[tuple[str, int]] = []
         self.gone: list[tuple[str, EdgeCounts]] = []
+        self.told_rolled_back: list[tuple[str, dict[str, int]]] = []
 
     def capture(self, edge: EdgeIdentity, capture: Capture) -> None:
         self.captures.append((edge, capture))
@@ -76,6 +78,9 @@ class ListSink:
 
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
         self.ahead.append((edge.incarnation, epoch))
+
+    def rolled_back(self, edge: EdgeIdentity, announced: Mapping[str, int]) -> None:
+        self.told_rolled_back.append((edge.incarnation, dict(announced)))
 
     def edge_gone(self, edge: EdgeIdentity, final: EdgeCounts) -> None:
         self.gone.append((edge.incarnation, final))

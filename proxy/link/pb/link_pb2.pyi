@@ -84,14 +84,23 @@ class Receipt(_message.Message):
     def __init__(self, batch: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("edge", "epoch", "is_supervisor")
+    __slots__ = ("edge", "epoch", "is_supervisor", "rolled_back")
+    class RolledBackEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     EDGE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_SUPERVISOR_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
     edge: EdgeIdentity
     epoch: int
     is_supervisor: bool
-    def __init__(self, edge: _Optional[_Union[EdgeIdentity, _Mapping]] = ..., epoch: _Optional[int] = ..., is_supervisor: _Optional[bool] = ...) -> None: ...
+    rolled_back: _containers.ScalarMap[str, int]
+    def __init__(self, edge: _Optional[_Union[EdgeIdentity, _Mapping]] = ..., epoch: _Optional[int] = ..., is_supervisor: _Optional[bool] = ..., rolled_back: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Acknowledge(_message.Message):
     __slots__ = ("epoch",)

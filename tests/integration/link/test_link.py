@@ -22,6 +22,7 @@ from proxy.link.values import EdgeIdentity
 from proxy.link.watcher import TableWatcher
 from proxy.live import ABORTED_BY_CLIENT, FLAG_CANARY, FLAG_STREAMED
 from tests.support.link import (
+    ROLLOUT,
     ListListener,
     ListSink,
     MemoryStore,
@@ -174,6 +175,33 @@ def test_an_older_table_is_not_obeyed_and_the_judge_is_told(tmp_path: Path) -> N
     run(main())
 
 
+def test_a_judge_hears_of_rollbacks_it_does_not_know_whatever_the_epochs_say(tmp_path: Path) -> None:
+    async def main() -> None:
+        sink = ListSink()
+        server = LinkServer(unix_target(tmp_path), None, sink, route_table(9))
+        await server.start()
+        table = route_table(9, rolled_back={ROLLOUT: 9})
+        link = EdgeLink(edge_settings(unix_target(tmp_path), initial_table=table), ListListener())
+        await link.start()
+        await eventually(lambda: sink.told_rolled_back == [("edge-1", {ROLLOUT: 9})], "the judge to be told")
+        assert sink.ahead == []
+        assert (await server.publish(route_table(10, rolled_back={ROLLOUT: 9})).wait(30.0)).complete
+        await link.close(0.0)
+        await server.stop()
+
+        second = ListSink()
+        server = LinkServer(unix_target(tmp_path), None, second, route_table(11, rolled_back={ROLLOUT: 9}))
+        await server.start()
+        link = EdgeLink(edge_settings(unix_target(tmp_path), "edge-2", initial_table=table), ListListener())
+        await link.start()
+        await eventually(lambda: any(edge.epoch == 11 for edge in server.edges()), "the edge to follow")
+        assert second.told_rolled_back == []  # known
+        await link.close(0.0)
+        await server.stop()
+
+    run(main())
+
+
 def test_a_flip_waits_for_an_edge_without_link_until_it_is_dead_or_its_grace_is_over(tmp_path: Path) -> None:
     async def main() -> None:
         now_s = 0.0
@@ -206,7 +234,7 @@ def test_a_supervisor_keeps_tables_and_settles_dead_edges(tmp_path: Path) -> Non
         tables, settled = [], []
         identity = EdgeIdentity(sidecar="host", worker=0, incarnation="supervisor")
         watcher = TableWatcher(
-            unix_target(tmp_path), None, identity, 1, tables.append, on_settled=settled.append
+            unix_target(tmp_path), None, identity, route_table(1), tables.append, on_settled=settled.append
         )
         [(path, final)] = find_ledgers(tmp_path)
         assert path.name == "dead.ledger"
@@ -236,7 +264,12 @@ def test_the_end_of_an_edge_reaches_a_judge_that_comes_later(tmp_path: Path) -> 
         settled: list[str] = []
         identity = EdgeIdentity(sidecar="host", worker=0, incarnation="supervisor")
         watcher = TableWatcher(
-            unix_target(tmp_path), None, identity, 1, lambda table: None, on_settled=settled.append
+            unix_target(tmp_path),
+            None,
+            identity,
+            route_table(1),
+            lambda table: None,
+            on_settled=settled.append,
         )
         await watcher.start()
         watcher.edge_gone(read_ledger(tmp_path / "dead.ledger"))
@@ -500,7 +533,12 @@ def test_an_edge_killed_with_captures_in_hand_is_charged_from_its_file(tmp_path:
         identity = EdgeIdentity(sidecar="host", worker=0, incarnation="supervisor")
         settled: list[str] = []
         watcher = TableWatcher(
-            unix_target(tmp_path), None, identity, 1, lambda table: None, on_settled=settled.append
+            unix_target(tmp_path),
+            None,
+            identity,
+            route_table(1),
+            lambda table: None,
+            on_settled=settled.append,
         )
         await watcher.start()
         watcher.edge_gone(read_ledger(ledger))

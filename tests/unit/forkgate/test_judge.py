@@ -20,6 +20,7 @@ from comparator.pair import Pair
 from comparator.records import Arm
 from forkgate.state.latch import LatchFile, read_latch
 from policies.rollout import Stage
+from policies.routes import RolloutName
 from proxy.ledger import DropReason, EdgeCounts
 from proxy.link.values import EdgeIdentity
 from tests.support.exchanges import exchange, live
@@ -240,6 +241,61 @@ def test_edge_ahead_of_us_gets_a_table_above_its_own(tmp_path: Path) -> None:
             bench.judge.epoch_ahead(EDGE, 41)
             await eventually(lambda: bench.server.tables)
             assert bench.server.tables[-1].epoch == 42
+
+    run(main())
+
+
+def test_rollback_that_only_an_edge_was_told_of_stands(tmp_path: Path) -> None:
+    """Its judge died after the announcement, with the latch refused by the disk and no supervisor near."""
+
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            assert bench.publisher.table.routes
+            bench.judge.epoch_ahead(EDGE, 41)
+            bench.judge.rolled_back(EDGE, {"old-to-new": 41, "forgotten": 40})
+            assert bench.desk.state("old-to-new").stage is Stage.ROLLED_BACK
+            await eventually(lambda: len(bench.server.tables) == 2)
+            for table in bench.server.tables:  # no table, however early, makes a canary of the tenant again
+                assert (table.routes, table.rolled_back) == ({}, {"old-to-new": 41})
+                assert table.epoch > 41
+            await eventually(lambda: bench.mirror.stopped)
+            assert not bench.keeper.durable
+            written = await bench.keeper.hold(bench.keeper.latch, 10.0)  # as upkeep does
+            assert written.durable
+        async with Bench(tmp_path) as bench:
+            assert bench.desk.state("old-to-new").stage is Stage.ROLLED_BACK
+
+    run(main())
+
+
+def test_rollback_that_was_lifted_since_does_not_come_back_from_a_late_edge(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            epoch = bench.judge.flips[-1].epoch
+            assert await bench.judge.lift("old-to-new", "ann", "known and fixed")
+            bench.judge.rolled_back(EDGE, {"old-to-new": epoch})
+            assert bench.desk.state("old-to-new").stage is not Stage.ROLLED_BACK
+
+    run(main())
+
+
+def test_lift_that_waits_in_line_keeps_what_is_latched_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            other = msgspec.structs.replace(
+                bench.keeper.latch.latched["old-to-new"].rollback, rollout=RolloutName("other")
+            )
+            bench.publisher.listener = None  # the desk knows no such rollout
+            rolling = asyncio.create_task(bench.publisher.roll_back(other, 0.0))
+            lifting = asyncio.create_task(bench.judge.lift("old-to-new", "ann", "known and fixed"))
+            assert await lifting
+            await rolling
+            assert set(bench.keeper.latch.latched) == {"other"}
+        assert set(read_latch(bench.paths.latch).latched) == {"other"}
 
     run(main())
 
