@@ -103,7 +103,7 @@ class Worker:
 
     def __init__(self, settings: EdgeSettings, router: Router, link: Link) -> None:
         self._settings = settings
-        self._link = link
+        self.link = link
         self._loop = asyncio.get_running_loop()
         dialer = SocketDialer(self._loop)
         self.edge = dialer.edge = Edge(settings, router, link, dialer)
@@ -124,7 +124,7 @@ class Worker:
         """Bring the link up and accept."""
         settings = self._settings
         context = listen_context(settings.listen_tls) if settings.listen_tls is not None else None
-        await self._link.start()
+        await self.link.start()
         for fd in settings.listen_fds:
             listener = socket.socket(fileno=fd)
             listener.setblocking(False)
@@ -158,7 +158,7 @@ class Worker:
         for client in list(edge.connections):
             client.cut()
         await asyncio.sleep(0)  # let the aborted connections end
-        await self._link.close(max(until - monotonic(), 1.0))
+        await self.link.close(max(until - monotonic(), 1.0))
 
     def _sweep(self) -> None:
         try:

@@ -22,7 +22,7 @@ from proxy.edge.ports import CaptureHead
 from proxy.edge.routing import Router
 from proxy.edge.settings import EdgeSettings, Identity, Limits, Timeouts
 from proxy.edge.upstream import UpstreamConnection
-from proxy.edge.worker import Worker
+from proxy.edge.worker import Link, Worker
 from proxy.ledger import DropReason
 
 TRUSTED = Identity(
@@ -285,9 +285,11 @@ async def running_edge(
     timeouts: Timeouts | None = None,
     identity: Identity = TRUSTED,
     port: MemoryPort | None = None,
+    open_link: Callable[[EdgeSettings, Router], Link] | None = None,
     **changes: Any,
 ) -> AsyncIterator[RunningEdge]:
-    """A worker in this process, with a real listener, until the block ends."""
+    """A worker in this process, with a real listener, until the block ends. What it copies goes to ``port``,
+    unless ``open_link`` opens a link of another kind."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
@@ -302,7 +304,7 @@ async def running_edge(
     )
     shadow = port or MemoryPort()
     router = Router(whole, monotonic)
-    worker = Worker(whole, router, shadow)
+    worker = Worker(whole, router, shadow if open_link is None else open_link(whole, router))
     await worker.start()
     serving = asyncio.create_task(worker.run())
     try:
