@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -35,6 +36,8 @@ RECENT = 256
 DAY_S = 86_400.0
 MAX_AGAIN = 1_000
 """Pairs folded again at most."""
+AGAIN_S = 60.0
+"""What reading them may take before a judge starts without."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,7 @@ class Checkpoints:
         self._saved: dict[str, int] = {}
         self._folded: dict[str, deque[str]] = {}
         self._failed = False
+        self._disk = threading.Lock()
         self.spent: Callable[[str], dict[str, int]] = lambda _rollout: {}
         """Shadow tokens of today, by tenant; the mirror's, once there is one."""
         self.spent_before: dict[str, dict[str, int]] = {}
@@ -92,7 +96,7 @@ class Checkpoints:
         )
         try:
             # On a thread: a disk that stalls must not hold up a flip.
-            await asyncio.to_thread(_write, self._path, File(unix_s=time.time(), rollouts=kept))
+            await asyncio.to_thread(self._write, File(unix_s=time.time(), rollouts=kept))
         except OSError as error:
             if not self._failed:
                 log.error("rollout states are not kept", extra={"error": str(error)})
@@ -100,6 +104,12 @@ class Checkpoints:
             return
         self._failed = False
         self._saved = now
+
+    def _write(self, file: File) -> None:
+        scratch = self._path.with_name(self._path.name + ".new")
+        with self._disk:  # one that hung may still be at it when the judge stops and saves for the last time
+            scratch.write_bytes(msgspec.json.encode(file))
+            os.replace(scratch, self._path)
 
     async def restore(self) -> None:
         """Take over what an earlier judge left, and catch up from the evidence store."""
@@ -138,7 +148,7 @@ class Checkpoints:
         self._folded[name] = deque(kept.folded, maxlen=RECENT)
         try:
             pairs: list[Pair] = await self._writer.call(
-                lambda store: _after(store, name, frozenset(kept.folded))
+                lambda store: _after(store, name, frozenset(kept.folded)), AGAIN_S
             )
         except EvidenceError as error:
             log.error("pairs after the checkpoint are not folded again", extra={"error": str(error)})
@@ -147,12 +157,6 @@ class Checkpoints:
             self.folded(name, pair.capture_id)
             self.caught_up.append(self._desk.observe(pair, time.time()))
         log.info("rollout state taken over", extra={"rollout": name, "pairs_after": len(pairs)})
-
-
-def _write(path: Path, file: File) -> None:
-    scratch = path.with_name(path.name + ".new")
-    scratch.write_bytes(msgspec.json.encode(file))
-    os.replace(scratch, path)
 
 
 def _after(store: EvidenceStore, rollout: str, folded: frozenset[str]) -> list[Pair]:

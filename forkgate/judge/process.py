@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -141,11 +141,12 @@ class JudgeProcess:
         for asked in checkpoints.caught_up:
             judge.obey(asked, time.monotonic())
         self._say_ready(publisher.table.epoch, keeper.durable)
-        upkeep = asyncio.create_task(self._upkeep(publisher, checkpoints, mirror))
+        upkeep = self._upkeep(publisher, checkpoints, mirror)
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
         _watchdog(config.judge.drain_s + HARD_STOP_S)
-        upkeep.cancel()
+        for task in upkeep:
+            task.cancel()
         await _within(config.judge.drain_s + STOP_S, "mirror", mirror.close(config.judge.drain_s))
         await _within(STOP_S, "flips", judge.settle(config.judge.acknowledge_s))
         await _within(STOP_S, "link", server.stop())
@@ -211,18 +212,24 @@ class JudgeProcess:
             evidence_bytes=evidence_bytes,
         )
 
-    async def _upkeep(self, publisher: Publisher, checkpoints: Checkpoints, mirror: Mirror) -> None:
-        """What is looked after once a second: the latch's way to a disk that refused it, checkpoints, the
-        clock."""
+    def _upkeep(
+        self, publisher: Publisher, checkpoints: Checkpoints, mirror: Mirror
+    ) -> list[asyncio.Task[None]]:
+        """What is looked after once a second, each by a task of its own: a disk that hangs in one must not
+        keep the others waiting."""
         offset_s = time.time() - time.monotonic()
-        while True:
-            await asyncio.sleep(UPKEEP_S)
+
+        async def clock() -> None:
+            nonlocal offset_s
             stepped_s = time.time() - time.monotonic() - offset_s
             if abs(stepped_s) > CLOCK_STEP_S:
                 # Durations are monotonic and do not care; queues look at the age of captures again.
                 log.warning("the clock was stepped", extra={"by_s": round(stepped_s, 3)})
                 offset_s += stepped_s
                 mirror.poke()
+
+        async def latch() -> None:
+            """The latch's way to a disk that refused it."""
             keeper = publisher.keeper
             if not keeper.durable:
                 written = await keeper.hold(keeper.latch, self.config.judge.latch_s)
@@ -230,7 +237,9 @@ class JudgeProcess:
                     log.info("the rollback latch is durable now")
                     for name in keeper.latch.latched:
                         publisher.latch_durable(name)
-            await checkpoints.save()
+
+        parts = {"clock": clock, "latch": latch, "checkpoint": checkpoints.save}
+        return [asyncio.create_task(_every_second(part, work)) for part, work in parts.items()]
 
     def _first_epoch(self, latch_epoch: int) -> int:
         try:
@@ -290,11 +299,21 @@ def _watchdog(limit_s: float) -> None:
     timer.start()
 
 
+async def _every_second(part: str, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(UPKEEP_S)
+        try:
+            await work()
+        except Exception:
+            log.exception("upkeep failed, tried again", extra={"part": part})
+
+
 async def _within(limit_s: float, part: str, work: Coroutine[Any, Any, None]) -> None:
     """One part of the stop. What hangs or fails is named and left behind: an orphaned judge must still
     end."""
     try:
-        await asyncio.wait_for(work, limit_s)
+        async with asyncio.timeout(limit_s):
+            await work
     except TimeoutError:
         log.error("still stopping after its time, left behind", extra={"part": part, "limit_s": limit_s})
     except Exception:

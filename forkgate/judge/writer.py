@@ -39,6 +39,11 @@ MAX_NOTES = 10_000
 REOPEN_S = 2.0
 """Between attempts to open a store that could not be opened."""
 
+PAST_S = 3.0
+"""How long an edge's first batch waits for what the store knows of it: well under the edge's own patience."""
+ASK_S = 10.0
+"""How long anybody else waits for an answer of a store that hangs."""
+
 Note = Drop | VerdictRow | ForkSeen | Pin
 
 
@@ -95,8 +100,9 @@ class EvidenceWriter:
     async def past(self, incarnation: str, sequences: Sequence[int]) -> Past:
         """What earlier judges ended of this edge (:class:`proxy.link.ports.PastReader`).
 
-        Without a readable store nothing is known: what they ended will be charged to ``judge_lost``, the
-        ledger balances all the same, and live records still come in.
+        From a store that cannot be read, or does not answer within :data:`PAST_S`, nothing is known: what
+        they ended is charged to ``judge_lost``, the ledger balances all the same, and live records still
+        come in.
         """
 
         def ask(store: EvidenceStore) -> Past:
@@ -105,7 +111,7 @@ class EvidenceWriter:
             return Past(compared=counts.compared, dropped=counts.dropped, ended=frozenset(ended))
 
         try:
-            past: Past = await self._submit(None, ask)
+            past: Past = await self._ask(ask, PAST_S)
         except EvidenceError as error:
             log.error("no memory of an edge's past", extra={"incarnation": incarnation, "error": str(error)})
             return Past()
@@ -113,12 +119,12 @@ class EvidenceWriter:
 
     async def status(self) -> StoreStatus:
         """Size and counts. Raises EvidenceError."""
-        status: StoreStatus = await self._submit(None, lambda store: store.status())
+        status: StoreStatus = await self._ask(lambda store: store.status(), ASK_S)
         return status
 
-    async def call(self, ask: Callable[[EvidenceStore], Any]) -> Any:
-        """Run a short function on the writer's thread. Raises EvidenceError."""
-        return await self._submit(None, ask)
+    async def call(self, ask: Callable[[EvidenceStore], Any], limit_s: float = ASK_S) -> Any:
+        """Run a short function on the writer's thread. Raises EvidenceError, also after ``limit_s``."""
+        return await self._ask(ask, limit_s)
 
     async def close(self, timeout_s: float) -> None:
         """Commit what waits, within ``timeout_s``, and close the store."""
@@ -130,6 +136,15 @@ class EvidenceWriter:
             await asyncio.to_thread(thread.join, timeout_s)
             if thread.is_alive():
                 log.error("evidence store still busy, left behind", extra={"waited_s": timeout_s})
+
+    async def _ask(self, ask: Callable[[EvidenceStore], Any], limit_s: float) -> Any:
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._submit(None, ask)
+        except TimeoutError:
+            raise EvidenceError(
+                self._path, f"the disk did not answer within {limit_s:g} s, look at what it is doing"
+            ) from None
 
     async def _submit(self, pair: PairDone | None, ask: Callable[[EvidenceStore], Any] | None) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -179,7 +194,7 @@ class EvidenceWriter:
                 (job, None, EvidenceError(self._path, f"{type(error).__name__}: {error}")) for job in pairs
             ]
         for job in jobs:
-            if job.ask is not None:
+            if job.ask is not None and not job.future.cancelled():  # else whoever asked has left
                 results.append(self._answer(job))
         self._resolve(results)
 

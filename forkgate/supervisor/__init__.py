@@ -2,7 +2,8 @@
 
 ``listener`` binds what clients connect to, ``child`` starts a process on a ``leash`` and waits for its word,
 ``backoff`` spaces restarts, ``plan`` turns the configuration into settings and first tables, ``watch``
-follows the judge's tables and tells it of dead workers, ``supervisor`` does all of it in the right order.
+follows the judge's tables and tells it of dead workers, ``keeper`` writes the last one down, ``supervisor``
+does all of it in the right order.
 """
 
 from forkgate.supervisor.listener import ListenError

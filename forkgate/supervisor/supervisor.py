@@ -23,11 +23,12 @@ from forkgate.judge.settings import JudgeSettings
 from forkgate.state.latch import Latch, LatchCorrupt, read_latch
 from forkgate.state.lock import StateLock
 from forkgate.state.paths import StatePaths
-from forkgate.state.table_file import TableCorrupt, read_table, write_table
+from forkgate.state.table_file import TableCorrupt, read_table
 from forkgate.state.unreadable import all_latched
 from forkgate.supervisor import child as children
 from forkgate.supervisor.backoff import Backoff
 from forkgate.supervisor.child import Child, died_of
+from forkgate.supervisor.keeper import TableKeeper
 from forkgate.supervisor.listener import bind
 from forkgate.supervisor.plan import edge_settings, first_table, link_address, sidecar_name
 from forkgate.supervisor.watch import JudgeWatch
@@ -37,6 +38,10 @@ log = logging.getLogger(__name__)
 
 KILL_AFTER_S = 5.0
 """Beyond its own drain time, what a child gets before SIGKILL."""
+
+
+KEEP_S = 2.0
+"""What the disk gets for the last route table when everything else has stopped."""
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +66,7 @@ class Supervisor:
         self._impatient = asyncio.Event()
         self._table: RouteTable | None = None
         self._watch: JudgeWatch | None = None
+        self._keeper: TableKeeper | None = None
 
     async def run(self) -> int:
         """Serve until SIGTERM or SIGINT, then drain. Returns the exit status.
@@ -77,10 +83,14 @@ class Supervisor:
             self._table = first_table(self.config, self._last_table(), self._latch())
             if self.parts.edges:
                 self._listen()
-                self._keep_table(self._table)
+                self._keeper = TableKeeper(self.paths.table)
+                self._keeper.start()
+                self._keeper.keep(self._table)
             self._signals()
             await self._serve()
         finally:
+            if self._keeper is not None:
+                self._keeper.close(KEEP_S)
             for one in self._sockets:
                 one.close()
             with contextlib.suppress(OSError):
@@ -156,7 +166,8 @@ class Supervisor:
 
     async def _stopped_within(self, wait_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._stop.wait()
 
     async def _start_edge(self, index: int) -> Child:
         fds = tuple(one.fileno() for one in self._sockets)
@@ -258,13 +269,8 @@ class Supervisor:
         if table.epoch <= self._current_table().epoch:
             return
         self._table = table
-        self._keep_table(table)
-
-    def _keep_table(self, table: RouteTable) -> None:
-        try:
-            write_table(self.paths.table, table)
-        except OSError as error:
-            log.error("route table not kept on disk", extra={"epoch": table.epoch, "error": str(error)})
+        if self._keeper is not None:
+            self._keeper.keep(table)
 
     def _signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -29,6 +29,16 @@ What a killed process held is charged by subtracting counts of *different* origi
 A dead edge's file is kept by its supervisor until the judge says that its account is settled: nothing of it
 is in flight any more. Until then, a judge that comes after a killed one gets the same counts again.
 
+Two things it does not promise, both of them of the disk:
+
+- A store that cannot be read, or does not answer within seconds, has no past: all that the edge saw
+  acknowledged is charged to ``judge_lost``, pairs that were compared and kept included. The sum still holds;
+  the split over reasons is then too dark, never too bright.
+- A drop counts when it happens and is committed a moment later (a pair counts once it is committed). A judge
+  killed in between takes the drops of one transaction with it. They come out as ``judge_lost`` while the edge
+  lives or its file lies there; of an edge settled within that moment nobody reports them again, and the
+  store's history lacks them.
+
 A difference that comes out negative is no loss but a fault in somebody's counting: it is not clamped away, it
 stays visible as :attr:`Balance.gap`, which is 0 in a sound system.
 """

@@ -21,7 +21,12 @@ from comparator.evidence import (
 )
 from forkgate.judge import writer as module
 from forkgate.judge.writer import EvidenceWriter
+from proxy.ledger import JudgeLedger
+from proxy.link.pb import link_pb2 as pb
+from proxy.link.server import LinkServer
+from proxy.live import LivePacker
 from tests.support.exchanges import pair
+from tests.support.link import ListSink, route_table
 from tests.support.waiting import eventually
 
 
@@ -182,3 +187,48 @@ def test_past_of_a_broken_store_is_empty_so_that_live_records_still_come_in(tmp_
         await writer.close(10)
 
     run(main())
+
+
+def test_disk_that_hangs_costs_an_edge_its_past_and_not_its_live_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, real = threading.Event(), EvidenceStore.add
+    monkeypatch.setattr(module, "PAST_S", 0.05)
+    monkeypatch.setattr(module, "ASK_S", 0.05)
+
+    def add(self: EvidenceStore, batch: Batch) -> Any:
+        hangs.wait(60)
+        return real(self, batch)
+
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        await writer.keep(done(1))
+        monkeypatch.setattr(EvidenceStore, "add", add)
+        writer.note(drop(2))
+        ledger = JudgeLedger()
+        sink = ListSink()
+        server = LinkServer("unused", None, sink, route_table(1), ledger=ledger, past=writer.past)
+        await server.take(batch_after_a_restart())
+        assert len(sink.records) == 1
+        # The pair that the store holds counts as lost with its judge: wrong of one, right in sum.
+        assert ledger.balance("e").dropped == {"judge_lost": 1}
+        assert ledger.balance("e").balanced
+        with pytest.raises(EvidenceError, match="the disk did not answer within"):
+            await writer.status()
+        hangs.set()
+        await eventually(lambda: not writer._jobs)
+        assert (await writer.past("e", [1, 2])).ended == {1, 2}
+        await writer.close(10)
+
+    run(main())
+
+
+def batch_after_a_restart() -> pb.Batch:
+    """Of an edge whose first capture an earlier judge took and compared."""
+    packer = LivePacker(10)
+    packer.add(1.0, "acme", "old", "http://h:1", 200, 0.1, 0.2, 3, 4, 0, 0)
+    records, names = packer.take()
+    batch = pb.Batch(batch=2, live_records=records, names=names)
+    batch.edge.sidecar, batch.edge.incarnation = "host", "e"
+    batch.ledger.captured = batch.ledger.delivered = 1
+    return batch
