@@ -95,6 +95,10 @@ class Capability(enum.StrEnum):
     ABORT = "abort"  # closing the connection stops the generation
 
 
+OF_ONE_ANSWER = frozenset({"batch_size", "batch_place", "seed"})
+"""Facts of :attr:`Finish.facts` that are true of that answer alone, and never of another."""
+
+
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What a start-up probe found."""
 
@@ -106,6 +110,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Capability to the reason, in words an operator can act on."""
     max_logprobs: int
     facts: dict[str, Fact] = {}
+    """What holds for every answer of this endpoint; no value of :data:`OF_ONE_ANSWER`."""
 
 
 class EngineError(Exception):

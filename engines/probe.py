@@ -15,8 +15,9 @@ from typing import Protocol
 
 import msgspec
 
-from comparator.records import Sampling
+from comparator.records import Fact, Sampling
 from engines.base import (
+    OF_ONE_ANSWER,
     Call,
     CallKind,
     CannotEncode,
@@ -67,6 +68,11 @@ class Found(msgspec.Struct, kw_only=True):
     max_logprobs: int = 0
     finish: Finish | None = None
     """Of the first generation that worked."""
+
+    def standing_facts(self) -> dict[str, Fact]:
+        """What that generation's end told of the endpoint: all but the values that were its own."""
+        told = {} if self.finish is None else self.finish.facts
+        return {name: fact for name, fact in told.items() if name not in OF_ONE_ANSWER or fact.value is None}
 
 
 class Prober:

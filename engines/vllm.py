@@ -124,7 +124,7 @@ class VllmEngine(OpenAIEngine):
         else:
             found.missing[Capability.DEFAULTS] = _NO_RENDER
         version = await self.endpoint.get("/version", optional=True)
-        facts = dict(found.finish.facts) if found.finish is not None else {}
+        facts = found.standing_facts()
         if Capability.PRIORITY in found.has:
             facts["priority"] = Fact(unknown="vLLM takes a priority also where its scheduler does not use it")
         return Probe(

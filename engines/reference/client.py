@@ -63,7 +63,7 @@ class ReferenceEngine(OpenAIEngine):
         identity = self._decoded(
             await self.endpoint.get("/forkgate/identity"), _Identity, "/forkgate/identity"
         )
-        facts = dict(found.finish.facts) if found.finish is not None else {}
+        facts = found.standing_facts()
         for name, value in identity.fields.items():
             facts[f"identity.{name}"] = _fact(value)
         return Probe(

@@ -23,6 +23,7 @@ import pytest
 from comparator.records import Sampling
 from engines import open_engine
 from engines.base import (
+    OF_ONE_ANSWER,
     Call,
     CallKind,
     CannotEncode,
@@ -316,6 +317,7 @@ def test_its_adapter_finds_every_capability(engine: EngineProcess) -> None:
     assert (probe.model, probe.max_logprobs) == ("tiny", 50)
     assert probe.facts["environment_digest"].value == engine.digest
     assert probe.facts["identity.accelerator"].unknown is not None
+    assert OF_ONE_ANSWER.isdisjoint(probe.facts)  # a later answer's batch is not the probe's
     assert probe.facts["template_sha256"].value.startswith("sha256:")
 
 
