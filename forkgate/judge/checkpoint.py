@@ -3,7 +3,9 @@
 Once a second every rollout's state goes to one file, with the captures that it folded last. The next judge
 takes the state over if the plan is still the same and nothing is latched, and folds again, from the
 evidence store, the pairs that were kept after the checkpoint. Live records are not kept anywhere: their
-gates miss at most a second.
+gates miss at most a second. With the states go the numbers of the batches that brought the records in them,
+so that a batch that comes again after a restart does not count twice. Gates that start anew (another plan)
+do not get it a second time either.
 
 The latch is not in here: it has its own file, and it always wins.
 """
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 RECENT = 256
 """Captures remembered with a checkpoint: more than a judge can fold in the second between two."""
 DAY_S = 86_400.0
+EDGES = 4_096
+"""Edge incarnations whose last batch is remembered."""
 MAX_AGAIN = 1_000
 """Pairs folded again at most."""
 AGAIN_S = 60.0
@@ -55,6 +59,8 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     unix_s: float
     rollouts: tuple[Kept, ...]
+    batches: dict[str, int] = {}
+    """Edge incarnation → its last batch whose live records are in the states."""
 
 
 class Checkpoints:
@@ -73,6 +79,10 @@ class Checkpoints:
         self.spent_before: dict[str, dict[str, int]] = {}
         """The same of an earlier life on the same day, after :meth:`restore`: a restart buys no second
         budget."""
+        self.batches: Callable[[], dict[str, int]] = dict
+        """Edge incarnation → the last batch taken of it; the ledger's, once there is one."""
+        self.batches_before: dict[str, int] = {}
+        """The same of earlier lives, after :meth:`restore`."""
         self.caught_up: list[Asked] = []
         """What came of pairs that :meth:`restore` folded again: to be obeyed once edges can be reached."""
 
@@ -94,9 +104,11 @@ class Checkpoints:
             )
             for state in self._desk.states()
         )
+        batches = list({**self.batches_before, **self.batches()}.items())[-EDGES:]
+        file = File(unix_s=time.time(), rollouts=kept, batches=dict(batches))
         try:
             # On a thread: a disk that stalls must not hold up a flip.
-            await asyncio.to_thread(self._write, File(unix_s=time.time(), rollouts=kept))
+            await asyncio.to_thread(self._write, file)
         except OSError as error:
             if not self._failed:
                 log.error("rollout states are not kept", extra={"error": str(error)})
@@ -120,6 +132,7 @@ class Checkpoints:
         except (OSError, msgspec.DecodeError) as error:
             log.error("rollout states are lost, gates start anew", extra={"error": str(error)})
             return
+        self.batches_before = file.batches
         if int(file.unix_s // DAY_S) == int(time.time() // DAY_S):
             self.spent_before = {kept.state.plan.name: kept.spent_today for kept in file.rollouts}
         for kept in file.rollouts:

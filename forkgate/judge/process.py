@@ -106,6 +106,7 @@ class JudgeProcess:
             acknowledge_s=config.judge.acknowledge_s,
         )
         ledger = JudgeLedger()
+        checkpoints.batches = ledger.batches
         prometheus = config.telemetry.prometheus
         page = MetricsPage(prometheus.host, prometheus.port) if prometheus is not None else None
         instruments = Instruments(
@@ -126,6 +127,7 @@ class JudgeProcess:
             publisher.table,
             ledger=ledger,
             past=writer.past,
+            live_taken=checkpoints.batches_before,
             edge_grace_s=config.judge.grace_s,
         )
         publisher.server = server

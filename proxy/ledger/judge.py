@@ -218,6 +218,10 @@ class JudgeLedger:
         """Those that :meth:`balance` can show one by one, the dead first."""
         return (*self._settled, *self._lives)
 
+    def batches(self) -> dict[str, int]:
+        """The last batch taken of each living incarnation."""
+        return {name: life.last_batch for name, life in self._lives.items() if life.last_batch}
+
     def settled(self, incarnation: str) -> bool:
         """Whether this incarnation is dead and its account closed."""
         return incarnation in self._gone and incarnation not in self._lives

@@ -1,7 +1,8 @@
 """The judge's end of the link: many edges in, one route table out.
 
 A batch is taken once, whatever happens to its receipt: the ledger knows batches by number, and after a
-restart of the judge by what the store says of their captures. Handing a batch to the sink has no await in
+restart of the judge by what the store says of their captures, and by the numbers of batches whose live
+records the judge before had in its gates when it wrote them down. Handing a batch to the sink has no await in
 it, so a batch is either taken whole or not at all.
 
 A table is pushed to every stream the moment it is published; a stream that is slow gets the newest one only.
@@ -13,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -79,6 +80,7 @@ class LinkServer:
         *,
         ledger: JudgeLedger | None = None,
         past: PastReader = no_past,
+        live_taken: Mapping[str, int] | None = None,
         edge_grace_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -88,6 +90,8 @@ class LinkServer:
             tls: required unless the address is local; clients must present a certificate of its CA.
             ledger: shared with whoever ends captures; one of its own when None.
             past: the evidence store's memory.
+            live_taken: incarnation → the last batch whose live records an earlier judge took, as far as that
+                was written down: they are not taken again.
             edge_grace_s: an edge that lost its link may serve canaries this long (its ``judge_grace_s``).
         """
         self._bind = bind
@@ -97,6 +101,7 @@ class LinkServer:
         self._encoded = msgspec.json.encode(table)
         self.ledger = ledger if ledger is not None else JudgeLedger()
         self._past = past
+        self._live_taken = live_taken or {}
         self._grace_s = edge_grace_s
         self._clock = clock
         self._peers: dict[str, _Peer] = {}
@@ -203,7 +208,7 @@ class LinkServer:
             for capture in captures:
                 if capture.sequence in fresh:
                     self._hand_over(identity, capture)
-            if records:
+            if records and batch.batch > self._live_taken.get(identity.incarnation, 0):
                 self._sink.live(records)
 
     def _hand_over(self, identity: EdgeIdentity, capture: Capture) -> None:

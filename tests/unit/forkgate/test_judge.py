@@ -21,8 +21,11 @@ from comparator.records import Arm
 from forkgate.state.latch import LatchFile, read_latch
 from policies.rollout import Stage
 from policies.routes import RolloutName
-from proxy.ledger import DropReason, EdgeCounts
+from proxy.ledger import DropReason, EdgeCounts, JudgeLedger
+from proxy.link.pb import link_pb2 as pb
+from proxy.link.server import LinkServer
 from proxy.link.values import EdgeIdentity
+from proxy.live import FLAG_CANARY, LivePacker
 from tests.support.exchanges import exchange, live
 from tests.support.judging import Bench, fork_seen
 from tests.support.waiting import eventually
@@ -386,6 +389,51 @@ def test_killed_judges_evidence_is_folded_again(tmp_path: Path) -> None:
             assert bench.checkpoints.caught_up[0].effects == ()
 
     run(main())
+
+
+def test_live_records_of_a_batch_that_comes_again_after_a_kill_count_once(tmp_path: Path) -> None:
+    """Its receipt was lost with the judge: the edge can only send it again."""
+
+    def served(bench: Bench) -> LinkServer:
+        ledger = JudgeLedger()
+        bench.checkpoints.batches = ledger.batches
+        table = bench.publisher.table
+        taken = bench.checkpoints.batches_before
+        return LinkServer("unused", None, bench.judge, table, ledger=ledger, live_taken=taken)
+
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            server = served(bench)
+            await server.take(live_batch("edge-1", 1))
+            await server.take(live_batch("edge-2", 7))
+            await bench.checkpoints.save()
+            state = bench.desk.state("old-to-new")
+            assert state.evidence == 2
+        for _ in range(2):  # kill -9 twice: what the first restart has not heard of, the second still knows
+            async with Bench(tmp_path) as bench:
+                server = served(bench)
+                await server.take(live_batch("edge-1", 1))
+                assert bench.desk.state("old-to-new").gates == state.gates
+                await server.take(live_batch("edge-1", 2))
+                assert bench.desk.state("old-to-new").evidence == 3
+        async with Bench(tmp_path) as bench:
+            server = served(bench)
+            await server.take(live_batch("edge-1", 2))
+            await bench.checkpoints.save()
+        async with Bench(tmp_path) as bench:
+            assert bench.checkpoints.batches_before == {"edge-1": 2, "edge-2": 7}
+
+    run(main())
+
+
+def live_batch(incarnation: str, number: int) -> pb.Batch:
+    """One answer of the canary."""
+    packer = LivePacker(10)
+    packer.add(1.0, "acme", "new", "http://h:1", 200, 0.1, 0.2, 3, 4, 0, FLAG_CANARY)
+    records, names = packer.take()
+    batch = pb.Batch(batch=number, live_records=records, names=names)
+    batch.edge.sidecar, batch.edge.incarnation = "host", incarnation
+    return batch
 
 
 def test_gates_start_anew_when_the_plan_changed(tmp_path: Path) -> None:
