@@ -49,8 +49,18 @@ _KINDS: dict[str, type[VllmEngine] | type[ReferenceEngine]] = {
 }
 
 
-def open_engine(base_url: str, options: EngineOptions, *, tls: ssl.SSLContext | None = None) -> Engine:
+def open_engine(
+    base_url: str,
+    options: EngineOptions,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_name: str | None = None,
+) -> Engine:
     """The adapter for one endpoint. Nothing is sent yet; close it in the event loop that used it.
+
+    Args:
+        tls: trust and client certificate for an ``https`` endpoint; the system's trust when None.
+        server_name: sent as SNI and checked in the certificate; the host of ``base_url`` when None.
 
     Raises:
         ValueError: an unknown kind.
@@ -59,7 +69,7 @@ def open_engine(base_url: str, options: EngineOptions, *, tls: ssl.SSLContext | 
         kind = _KINDS[options.kind]
     except KeyError:
         raise ValueError(f"engine.kind: {options.kind!r} is not one of {', '.join(_KINDS)}") from None
-    engine: Engine = kind(base_url, options, tls)
+    engine: Engine = kind(base_url, options, tls, server_name)
     return engine
 
 

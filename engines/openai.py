@@ -53,8 +53,14 @@ class OpenAIEngine:
     known_facts: ClassVar[dict[str, Fact]] = {}
     """What is true of every answer of this engine, or why it cannot be known."""
 
-    def __init__(self, base_url: str, options: EngineOptions, tls: ssl.SSLContext | None = None) -> None:
-        self.endpoint = Endpoint(base_url, options, tls)
+    def __init__(
+        self,
+        base_url: str,
+        options: EngineOptions,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
+        self.endpoint = Endpoint(base_url, options, tls, server_name)
         self.base_url = self.endpoint.base_url
         self._model_name = options.model
         self._card: ModelCard | None = None

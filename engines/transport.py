@@ -140,11 +140,18 @@ class Reply:
 class Endpoint:
     """Requests to one base URL. Made anywhere, used inside one event loop."""
 
-    def __init__(self, base_url: str, options: EngineOptions, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        options: EngineOptions,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
         self.base_url = base_url.rstrip("/")
         self.where = self.base_url
         self.options = options
         self._tls = tls
+        self._server_name = server_name
         self._session: aiohttp.ClientSession | None = None
         self._credential: str | None = None
         self._credential_read_s = -_CREDENTIAL_S
@@ -198,6 +205,7 @@ class Endpoint:
                         data=body,
                         headers=self._headers(body is not None),
                         allow_redirects=False,
+                        server_hostname=self._server_name,
                         trace_request_ctx=sent,
                     )
             except aiohttp.ServerTimeoutError as error:

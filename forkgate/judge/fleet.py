@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from engines.base import Engine, EngineError, EngineOptions, Probe
 from forkgate.config.model import Config, PoolSection
-from policies.routes import PoolTLS
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,12 @@ class OpenEngine(Protocol):
     """:func:`engines.open_engine`, or a test's own."""
 
     def __call__(
-        self, base_url: str, options: EngineOptions, *, tls: ssl.SSLContext | None = None
+        self,
+        base_url: str,
+        options: EngineOptions,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
     ) -> Engine: ...
 
 
@@ -61,13 +65,26 @@ def _fact(fact: Any) -> Any:
     return {"value": fact.value} if fact.unknown is None else {"unknown": fact.unknown}
 
 
-def _context(tls: PoolTLS | None) -> ssl.SSLContext | None:
-    """The pool's own trust and client certificate; None leaves the system's trust in place."""
+class FleetError(Exception):
+    """A pool whose engines cannot be opened: what, where, what to do."""
+
+
+def _context(pool: PoolSection) -> ssl.SSLContext | None:
+    """The pool's own trust and client certificate; None leaves the system's trust in place.
+
+    Raises:
+        FleetError: a file cannot be used.
+    """
+    tls = pool.tls
     if tls is None:
         return None
-    context = ssl.create_default_context(cafile=tls.ca_file)
-    if tls.client_cert_file is not None:
-        context.load_cert_chain(tls.client_cert_file, tls.client_key_file)
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if tls.client_cert_file is not None:
+            context.load_cert_chain(tls.client_cert_file, tls.client_key_file)
+    except OSError as error:  # ssl.SSLError is one
+        files = ", ".join(file for file in (tls.ca_file, tls.client_cert_file, tls.client_key_file) if file)
+        raise FleetError(f"pool {pool.name}: tls: {files}: cannot be used: {error}") from error
     return context
 
 
@@ -75,16 +92,18 @@ class Fleet:
     """Endpoints of every pool that a rollout compares."""
 
     def __init__(self, config: Config, open_engine: OpenEngine) -> None:
+        """Raises FleetError when a pool's TLS files cannot be used."""
         self._pools: dict[str, tuple[PoolSection, tuple[Endpoint, ...]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         for pool in config.pools:
             urls = pool.shadow_endpoints or pool.endpoints
-            tls = _context(pool.tls)
+            tls = _context(pool)
+            server_name = pool.tls.server_name if pool.tls is not None else None
             endpoints = tuple(
                 Endpoint(
-                    url.rstrip("/"), open_engine(url.rstrip("/"), pool.engine, tls=tls), pool.engine.kind
+                    url, open_engine(url, pool.engine, tls=tls, server_name=server_name), pool.engine.kind
                 )
-                for url in urls
+                for url in (one.rstrip("/") for one in urls)
             )
             self._pools[pool.name] = (pool, endpoints)
 
@@ -145,6 +164,10 @@ class Fleet:
             one.error = str(error)
         except TimeoutError:
             one.error = f"{one.url}: no answer to a probe within {PROBE_TIMEOUT_S:g} s"
+        except Exception as error:
+            # A bug of an adapter must not end the probes of its endpoint unseen.
+            one.error = f"{one.url}: {type(error).__name__}: {error}"
+            log.exception("a probe failed in a way that no adapter may", extra={"endpoint": one.url})
         else:
             changed = one.probe is None or (probe.version, probe.missing) != (
                 one.probe.version,

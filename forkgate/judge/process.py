@@ -17,7 +17,7 @@ from engines import open_engine
 from forkgate.admin.server import AdminError, AdminServer
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
-from forkgate.judge.fleet import Fleet
+from forkgate.judge.fleet import Fleet, FleetError
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.mirrors import open_mirror
@@ -116,7 +116,10 @@ class JudgeProcess:
             lambda: self._observed(server, publisher, desk),
         )
         judge = Judge(desk, publisher, writer, instruments, checkpoints)
-        fleet = Fleet(config, open_engine)
+        try:
+            fleet = Fleet(config, open_engine)
+        except FleetError as error:
+            raise StartError(str(error)) from error
         mirror = open_mirror(config, fleet, judge, ledger)
         judge.attach(mirror)
         _share_budgets(mirror, checkpoints)

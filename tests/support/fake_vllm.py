@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -62,14 +63,14 @@ class FakeVllm:
         return app
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeVllm]:
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeVllm]:
         runner = web.AppRunner(
             self.app(), handler_cancellation=not self.lies_about("runs on"), shutdown_timeout=0.1
         )
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
         try:
             yield self
         finally:

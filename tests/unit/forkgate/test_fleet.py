@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from engines import open_engine
 from engines.base import Engine, EngineOptions, EngineUnavailable, Probe
 from forkgate.config import loads
+from forkgate.config.model import Config
 from forkgate.judge import fleet as module
-from forkgate.judge.fleet import Fleet
+from forkgate.judge.fleet import Fleet, FleetError
+from policies.routes import PoolTLS
+from tests.support.certificates import Authority
 from tests.support.engines import FakeEngine
+from tests.support.fake_vllm import MODEL, FakeVllm
 from tests.support.judging import TEXT, config
 from tests.support.waiting import eventually
 
@@ -40,7 +47,7 @@ class ShyEngine(FakeEngine):
 
 
 def engines_of(made: list[ShyEngine], **options: Any) -> Any:
-    def open_engine(base_url: str, _options: EngineOptions, *, tls: Any = None) -> Engine:
+    def open_engine(base_url: str, _options: EngineOptions, **_tls: Any) -> Engine:
         made.append(ShyEngine(base_url, **options))
         return made[-1]
 
@@ -104,3 +111,91 @@ def test_shadow_endpoints_spare_the_live_ones(tmp_path: Path) -> None:
     fleet = Fleet(loads(text), engines_of(made))
     assert [one.url for one in fleet.endpoints("new")] == ["http://127.0.0.1:9102"]
     assert [engine.base_url for engine in made] == ["http://127.0.0.1:9001", "http://127.0.0.1:9102"]
+
+
+NAME = "engine.internal"
+"""What the engines' certificate says; their address is 127.0.0.1."""
+
+
+def of_pools(state_dir: Path, url: str, tls: PoolTLS) -> Config:
+    plain = loads(TEXT.format(state_dir=state_dir))
+    return msgspec.structs.replace(
+        plain,
+        pools=tuple(
+            msgspec.structs.replace(pool, endpoints=(url,), tls=tls, engine=EngineOptions(model=MODEL))
+            for pool in plain.pools
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("without", "told"),
+    [
+        (None, None),
+        ("server_name", "certificate verify failed"),
+        ("ca_file", "certificate verify failed"),
+        ("client_cert_file", ""),  # TLS 1.3: the server says no only after the handshake, in its own way
+    ],
+)
+def test_engines_are_called_with_the_tls_of_their_pool(
+    tmp_path: Path, without: str | None, told: str | None
+) -> None:
+    authority = Authority(tmp_path)
+    theirs, ours = authority.issue(NAME), authority.issue("judge")
+    server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.cert_file)
+    server_tls.load_cert_chain(theirs.cert_file, theirs.key_file)
+    server_tls.verify_mode = ssl.CERT_REQUIRED
+    tls = PoolTLS(
+        ca_file=authority.cert_file,
+        server_name=NAME,
+        client_cert_file=ours.cert_file,
+        client_key_file=ours.key_file,
+    )
+    if without is not None:
+        tls = msgspec.structs.replace(tls, **{without: None})
+
+    async def main() -> None:
+        async with FakeVllm().serving(server_tls) as server:
+            fleet = Fleet(of_pools(tmp_path, server.url, tls), open_engine)
+            fleet.start()
+            try:
+                if told is None:
+                    await eventually(lambda: not fleet.unprobed())
+                    return
+                await eventually(lambda: all("not probed yet" not in line for line in fleet.unprobed()))
+                assert len(fleet.unprobed()) == 2
+                assert all(told in line for line in fleet.unprobed())
+                assert server.headers == []
+            finally:
+                await fleet.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_tls_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    tls = PoolTLS(ca_file=str(tmp_path / "ca.pem"))
+    with pytest.raises(FleetError, match=r"pool old: tls: .*ca\.pem: cannot be used"):
+        Fleet(of_pools(tmp_path, "https://127.0.0.1:9", tls), open_engine)
+
+
+def test_bug_of_an_adapter_does_not_end_the_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+
+    class Buggy(ShyEngine):
+        async def probe(self) -> Probe:
+            if not self.probes:
+                self.probes += 1
+                raise KeyError("data")
+            return await super().probe()
+
+    async def main() -> None:
+        def opened(base_url: str, _options: EngineOptions, **_tls: Any) -> Engine:
+            return Buggy(base_url)
+
+        fleet = Fleet(config(tmp_path), opened)
+        fleet.start()
+        await eventually(lambda: not fleet.unprobed())
+        await fleet.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))

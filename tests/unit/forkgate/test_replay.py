@@ -61,7 +61,7 @@ def replay(tmp_path: Path, stored: Pair, old: FakeEngine, new: FakeEngine) -> di
     store.add(Batch(pairs=(PairDone(pair=stored, incarnation="e", sequence=1),)))
     store.close()
 
-    def open_engine(base_url: str, options: EngineOptions, *, tls: Any = None) -> Engine:
+    def open_engine(base_url: str, options: EngineOptions, **_tls: Any) -> Engine:
         return old if base_url.endswith("9001") else new
 
     async def main() -> dict[str, Any]:
