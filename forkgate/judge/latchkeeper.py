@@ -111,8 +111,9 @@ class LatchKeeper:
             self.durable, self.trouble = True, None
 
     def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
-            latch, done = job
+        while jobs := self._take():
+            # What waited while the disk hung is superseded: each latch is whole, the newest stands for all.
+            latch = jobs[-1][0]
             error: str | None = None
             try:
                 if not self._file.writable:
@@ -120,8 +121,21 @@ class LatchKeeper:
                 self._file.write(latch)
             except (OSError, LatchCorrupt) as failed:
                 error = f"{self._file.path}: {failed}"
-            done(error)
+            for _, done in jobs:
+                done(error)
         self._file.close()
+
+    def _take(self) -> list[tuple[Latch, Callable[[str | None], None]]]:
+        """Everything that waits, oldest first; empty when the keeper closes."""
+        jobs: list[tuple[Latch, Callable[[str | None], None]]] = []
+        while not jobs or not self._queue.empty():
+            job = self._queue.get()
+            if job is None:
+                if jobs:
+                    self._queue.put(None)
+                break
+            jobs.append(job)
+        return jobs
 
     def _reopen(self) -> None:
         """The disk may be writable by now. What the file held is superseded by what this life holds."""

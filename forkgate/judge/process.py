@@ -113,7 +113,7 @@ class JudgeProcess:
             [page.reader] if page else [],
             {"service.name": "forkgate", "service.instance.id": sidecar_name(config)},
             [tenant.name for tenant in config.tenants],
-            lambda: self._observed(server, publisher, desk),
+            lambda: self._observed(server, publisher, desk, writer),
         )
         judge = Judge(desk, publisher, writer, instruments, checkpoints)
         try:
@@ -200,12 +200,10 @@ class JudgeProcess:
         except (AdminError, PageError, LinkError) as error:
             raise StartError(str(error)) from error
 
-    def _observed(self, server: LinkServer, publisher: Publisher, desk: Desk) -> Observed:
+    def _observed(
+        self, server: LinkServer, publisher: Publisher, desk: Desk, writer: EvidenceWriter
+    ) -> Observed:
         balance = server.ledger.balance()
-        try:
-            evidence_bytes = self.paths.evidence.stat().st_size
-        except OSError:
-            evidence_bytes = 0
         return Observed(
             edges=sum(1 for edge in server.edges() if edge.connected and not edge.is_supervisor),
             epoch=publisher.table.epoch,
@@ -214,7 +212,7 @@ class JudgeProcess:
             dropped=balance.dropped,
             in_flight=balance.in_flight_edge + balance.in_flight_judge,
             rolled_back={state.plan.name: state.latch is not None for state in desk.states()},
-            evidence_bytes=evidence_bytes,
+            evidence_bytes=writer.size_bytes,
         )
 
     def _upkeep(

@@ -47,6 +47,7 @@ class Views:
         self._mirror = mirror
         self._replayer = replayer
         self._paths = StatePaths(self._config.state_dir)
+        self._addresses: list[str] = []
         self._started = time.monotonic()
         self._started_unix_s = time.time()
         self.evidence_path: Path = self._paths.evidence
@@ -207,13 +208,14 @@ class Views:
         return {**found, **msgspec.to_builtins(status)}
 
     def _listen(self) -> list[str]:
-        """Written by the supervisor that owns the sockets; empty when edges run elsewhere."""
-        try:
-            raw = self._paths.listen.read_bytes()
-        except OSError:
-            return []
-        addresses: list[str] = msgspec.json.decode(raw)["addresses"]
-        return addresses
+        """Written by the supervisor that owns the sockets, before this judge was; empty when edges run
+        elsewhere. Read once: neither outlives the other."""
+        if not self._addresses:
+            try:
+                self._addresses = msgspec.json.decode(self._paths.listen.read_bytes())["addresses"]
+            except (OSError, msgspec.DecodeError, KeyError):
+                return []
+        return self._addresses
 
 
 def _balance(balance: Balance) -> dict[str, Any]:

@@ -77,6 +77,8 @@ class EvidenceWriter:
         self.trouble: str | None = None
         """Why nothing can be kept now; None while all is well."""
         self.notes_lost = 0
+        self.size_bytes = 0
+        """Of the store's file, looked at by the thread."""
 
     def start(self) -> None:
         """Start the thread; opening the store is its first job, and nobody waits for it."""
@@ -169,6 +171,8 @@ class EvidenceWriter:
                 self._notes.clear()
                 last = self._closing and not self._jobs
             self._work(jobs, notes)
+            with contextlib.suppress(OSError):
+                self.size_bytes = self._path.stat().st_size
             if last:
                 break
             if self.trouble is not None and not jobs:

@@ -102,7 +102,7 @@ class Supervisor:
         edges: list[asyncio.Task[None]] = []
         judge: list[asyncio.Task[None]] = []
         if self.parts.judge:
-            judge.append(asyncio.create_task(self._keep_alive("judge", self._start_judge)))
+            judge.append(self._keep("judge", self._start_judge))
         if self.parts.edges:
             self._watch = JudgeWatch(
                 link_address(self.config),
@@ -114,7 +114,7 @@ class Supervisor:
             )
             await self._watch.start()
             edges = [
-                asyncio.create_task(self._keep_alive(f"edge {index}", lambda i=index: self._start_edge(i)))  # type: ignore[misc]
+                self._keep(f"edge {index}", lambda i=index: self._start_edge(i))  # type: ignore[misc]
                 for index in range(self.config.listen.workers)
             ]
         await self._stop.wait()
@@ -126,6 +126,15 @@ class Supervisor:
         log.info("stopped")
 
     # -- children ---------------------------------------------------------------------------------------
+
+    def _keep(self, name: str, start: Callable[[], Awaitable[Child]]) -> asyncio.Task[None]:
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.critical("nobody restarts this child any more", extra={"child": name}, exc_info=error)
+
+        task = asyncio.create_task(self._keep_alive(name, start), name=f"keep {name}")
+        task.add_done_callback(ended)
+        return task
 
     async def _keep_alive(self, name: str, start: Callable[[], Awaitable[Child]]) -> None:
         """Run one child after another until the supervisor stops."""
@@ -208,7 +217,7 @@ class Supervisor:
             return
         self._signal(kind, signal.SIGTERM)
         impatient = asyncio.create_task(self._impatient.wait())
-        done = asyncio.gather(*tasks)
+        done = asyncio.gather(*tasks, return_exceptions=True)  # each has said what it died of
         try:
             await asyncio.wait(
                 (impatient, done), timeout=drain_s + KILL_AFTER_S, return_when=asyncio.FIRST_COMPLETED
@@ -220,7 +229,9 @@ class Supervisor:
                 "still running after its drain time, killed", extra={"children": sorted(self._children)}
             )
             self._signal(kind, signal.SIGKILL)
-        await done
+            await asyncio.wait((done,), timeout=KILL_AFTER_S)
+            if not done.done():  # it sits in the kernel, as on a disk that hangs
+                log.error("not even killed, left behind", extra={"children": sorted(self._children)})
 
     def _signal(self, kind: str, number: signal.Signals) -> None:
         for name, one in self._children.items():

@@ -154,7 +154,8 @@ class Worker:
         until = monotonic() + self._settings.timeouts.drain_s
         if edge.connections:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(empty.wait(), self._settings.timeouts.drain_s)
+                async with asyncio.timeout(self._settings.timeouts.drain_s):
+                    await empty.wait()
         for client in list(edge.connections):
             client.cut()
         await asyncio.sleep(0)  # let the aborted connections end

@@ -13,7 +13,6 @@ change. No numpy, engine or comparator comes in with this module: edge workers i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -36,6 +35,9 @@ _LOG = logging.getLogger(__name__)
 
 SUBMIT_S = 5.0
 """Deadline of one attempt to hand a batch over. The judge only queues it, so a slow answer is no answer."""
+
+STOP_S = 1.0
+"""What a cancelled task gets to end: the worker must stop, whatever hangs in it."""
 
 # The judge has read the batch and will never take it; all other failures leave its fate open.
 _REFUSALS = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
@@ -123,11 +125,11 @@ class EdgeLink:
         self._news.set()
         if self._submitter is not None and self._answers:
             await asyncio.wait({self._submitter}, timeout=drain_s)
-        for task in (self._submitter, self._watcher):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        tasks = [task for task in (self._submitter, self._watcher) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_S)
         if self._timer is not None:
             self._timer.cancel()
         if self._channel is not None:
@@ -148,6 +150,18 @@ class EdgeLink:
         self._news.set()
 
     async def _submit_forever(self, stub: LinkStub) -> None:
+        while True:
+            try:
+                await self._submit_news(stub)
+                return
+            except Exception:  # without this task no judge hears of a canary that fails
+                _LOG.exception("handing over stumbled; it goes on")
+                self._set(submitting=False)
+                await asyncio.sleep(RETRY_S[1])
+                self._news.set()
+
+    async def _submit_news(self, stub: LinkStub) -> None:
+        """Until the link closes and nothing is left."""
         while True:
             await self._news.wait()
             self._news.clear()

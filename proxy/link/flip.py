@@ -63,7 +63,8 @@ class Flip:
     async def wait(self, timeout_s: float) -> FlipReport:
         """Wait until it is complete, ``timeout_s`` at most, and say how far it came."""
         with contextlib.suppress(TimeoutError):  # the report names who is missing
-            await asyncio.wait_for(self._complete.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._complete.wait()
         return self.report()
 
     def acknowledge(self, incarnation: str, now_s: float) -> None:

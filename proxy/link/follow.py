@@ -73,6 +73,8 @@ class TableFollower:
                 _LOG.info("link to the judge is down (%s: %s)", error.code().name, error.details())
             except asyncio.InvalidStateError:
                 _LOG.info("link to the judge is down (the stream ended)")
+            except Exception:  # an edge that follows no tables any more would obey no rollback
+                _LOG.exception("link to the judge is down (a bug); following again")
             self._on_change(False)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S[1])

@@ -92,7 +92,8 @@ class TableWatcher:
         """End; with ``drain_s``, first wait that long for the judge to count the ends reported so far."""
         if drain_s and self._answers:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), drain_s)
+                async with asyncio.timeout(drain_s):
+                    await self._idle.wait()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -132,7 +132,8 @@ class Lane:
         for run in self._running:
             run.abort(shutdown.reason, shutdown.detail)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._quiet(), store_s)
+            async with asyncio.timeout(store_s):
+                await self._quiet()
         left = (*self._running.values(), *self._storing)
         for task in left:
             task.cancel()

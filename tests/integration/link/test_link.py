@@ -17,6 +17,7 @@ import uvloop
 from proxy.edge.settings import CaptureLimits
 from proxy.ledger import DropReason, EdgeLedger, Past, find_ledgers, read_ledger
 from proxy.link.client import EdgeLink
+from proxy.link.outbox import Outbox
 from proxy.link.server import LinkServer
 from proxy.link.values import EdgeIdentity
 from proxy.link.watcher import TableWatcher
@@ -315,6 +316,55 @@ def test_without_a_judge_a_full_queue_says_so(tmp_path: Path) -> None:
         assert counts.held == 10
         await link.close(0.0)
         assert link.counts().dropped == {"no_judge": 15, "shutdown": 10}
+
+    run(main())
+
+
+def test_a_bug_in_handing_over_costs_a_pause_and_not_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, stumbles = Outbox.next_batch, iter([True])
+
+    def next_batch(self: Outbox) -> Any:
+        if next(stumbles, False):
+            raise KeyError("a bug")
+        return real(self)
+
+    monkeypatch.setattr(Outbox, "next_batch", next_batch)
+
+    async def main() -> None:
+        sink = ListSink()
+        server = LinkServer(unix_target(tmp_path), None, sink, route_table(1))
+        await server.start()
+        link = EdgeLink(edge_settings(unix_target(tmp_path)), ListListener())
+        await link.start()
+        offer(link, 3)
+        await eventually(lambda: sequences(sink) == [1, 2, 3], "the captures")
+        await eventually(lambda: link.judge_answers, "the link to count as standing")
+        await link.close(0.0)
+        await server.stop()
+
+    run(main())
+
+
+def test_a_bug_in_following_does_not_end_it(tmp_path: Path) -> None:
+    class Stumbling(ListListener):
+        def judge_back(self) -> None:
+            super().judge_back()
+            if self.changes.count("back") == 1:
+                raise KeyError("a bug")
+
+    async def main() -> None:
+        server = LinkServer(unix_target(tmp_path), None, ListSink(), route_table(1))
+        await server.start()
+        listener = Stumbling()
+        link = EdgeLink(edge_settings(unix_target(tmp_path)), listener)
+        await link.start()
+        await eventually(lambda: listener.changes == ["lost", "back", "lost", "back"], "a second stream")
+        assert (await server.publish(route_table(2)).wait(30.0)).complete
+        assert [table.epoch for table in listener.tables] == [2]
+        await link.close(0.0)
+        await server.stop()
 
     run(main())
 

@@ -190,7 +190,7 @@ def test_bug_of_an_adapter_does_not_end_the_probes(tmp_path: Path, monkeypatch: 
             return await super().probe()
 
     async def main() -> None:
-        def opened(base_url: str, _options: EngineOptions, **_tls: Any) -> Engine:
+        def opened(base_url: str, options: EngineOptions, **_tls: Any) -> Engine:
             return Buggy(base_url)
 
         fleet = Fleet(config(tmp_path), opened)

@@ -18,7 +18,7 @@ from comparator.compare import compare
 from comparator.evidence import EvidenceError, EvidenceReader
 from comparator.pair import Pair
 from comparator.records import Arm
-from forkgate.state.latch import LatchFile, read_latch
+from forkgate.state.latch import Latch, LatchFile, read_latch
 from policies.rollout import Stage
 from policies.routes import RolloutName
 from proxy.ledger import DropReason, EdgeCounts, JudgeLedger
@@ -132,6 +132,36 @@ def test_stalled_disk_delays_the_flip_by_its_bound_and_no_more(
             released.set()
             await eventually(lambda: bench.keeper.durable)
             assert "old-to-new" in read_latch(bench.paths.latch).latched
+
+    run(main())
+
+
+def test_disk_that_comes_back_writes_the_newest_latch_once_for_all_that_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        busy, released = threading.Event(), threading.Event()
+        written: list[int] = []
+        real = LatchFile.write
+
+        def stalled(self: LatchFile, latch: Latch) -> None:
+            busy.set()
+            released.wait()
+            written.append(latch.epoch)
+            real(self, latch)
+
+        monkeypatch.setattr(LatchFile, "write", stalled)
+        async with Bench(tmp_path) as bench:
+            first = asyncio.create_task(bench.keeper.hold(Latch(epoch=1), 60.0))
+            await eventually(busy.is_set)
+            later = [
+                asyncio.create_task(bench.keeper.hold(Latch(epoch=number), 60.0)) for number in (2, 3, 4)
+            ]
+            await eventually(lambda: bench.keeper.latch.epoch == 4)
+            released.set()
+            assert all(one.durable for one in await asyncio.gather(first, *later))
+            assert bench.keeper.durable
+        assert written == [1, 4]
 
     run(main())
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from forkgate.identifiers import uuid7
-from forkgate.supervisor import child, leash
+from forkgate.supervisor import Supervisor, child, leash
 from forkgate.supervisor.backoff import FIRST_S, HEALTHY_S, LONGEST_S, Backoff
 from forkgate.supervisor.listener import ListenError, bind
+from tests.support.judging import config
 
 
 def test_backoff_doubles_to_its_bound_and_forgets_after_a_healthy_life() -> None:
@@ -130,3 +131,20 @@ def test_uuid7_sorts_by_time_and_carries_its_version() -> None:
     assert all(one[14] == "7" and one[19] in "89ab" for one in made)
     assert [one[:13] for one in made] == sorted(one[:13] for one in made)
     assert os.getpid()
+
+
+def test_part_that_a_bug_leaves_without_a_keeper_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def start() -> child.Child:
+        raise KeyError("a bug")
+
+    async def main() -> None:
+        supervisor = Supervisor(config(tmp_path), {})
+        await asyncio.wait({supervisor._keep("judge", start)})
+        await asyncio.sleep(0)  # its callback runs
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    (record,) = (one for one in caplog.records if one.levelname == "CRITICAL")
+    assert record.getMessage() == "nobody restarts this child any more"
+    assert record.__dict__["child"] == "judge"

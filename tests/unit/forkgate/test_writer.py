@@ -193,17 +193,21 @@ def test_disk_that_hangs_costs_an_edge_its_past_and_not_its_live_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, real = threading.Event(), EvidenceStore.add
-    monkeypatch.setattr(module, "PAST_S", 0.05)
-    monkeypatch.setattr(module, "ASK_S", 0.05)
+
+    def be_patient_for(seconds: float) -> None:
+        monkeypatch.setattr(module, "PAST_S", seconds)
+        monkeypatch.setattr(module, "ASK_S", seconds)
 
     def add(self: EvidenceStore, batch: Batch) -> Any:
         hangs.wait(60)
         return real(self, batch)
 
     async def main() -> None:
+        be_patient_for(60)
         writer = await opened(tmp_path)
         await writer.keep(done(1))
         monkeypatch.setattr(EvidenceStore, "add", add)
+        be_patient_for(0.05)
         writer.note(drop(2))
         ledger = JudgeLedger()
         sink = ListSink()
@@ -216,7 +220,7 @@ def test_disk_that_hangs_costs_an_edge_its_past_and_not_its_live_records(
         with pytest.raises(EvidenceError, match="the disk did not answer within"):
             await writer.status()
         hangs.set()
-        await eventually(lambda: not writer._jobs)
+        be_patient_for(60)
         assert (await writer.past("e", [1, 2])).ended == {1, 2}
         await writer.close(10)
 
