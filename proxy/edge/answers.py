@@ -154,15 +154,19 @@ class AnswerReader:
 
 def _again(answer: Answer, head: bytes) -> bool:
     """Let ``answer`` be ``head``, if that fits its template."""
-    values = answer.fit(head)
-    if values is None:
+    template = answer.template
+    found = None if template is None else template.fit(head)
+    if found is None:
         return False
+    values, block = found
     if answer.length_hole is not None:
-        length = content_length(values[answer.length_hole].strip(b" \t"))
+        length = content_length(values[answer.length_hole])
         if length is None:
             return False
         answer.length = length
-    answer.renew(head, values)
+    answer.head = head
+    answer.block = block
+    answer.novel = 0
     return True
 
 

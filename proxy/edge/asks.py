@@ -274,15 +274,19 @@ class AskReader:
 
     def _again(self, ask: Ask, head: bytes, via: Via) -> bool:
         """Let ``ask`` be ``head``, if that fits its template."""
-        values = ask.fit(head)
-        if values is None:
+        template = ask.template
+        found = None if template is None else template.fit(head)
+        if found is None:
             return False
+        values, block = found
         if ask.length_hole is not None:
-            length = content_length(values[ask.length_hole].strip(b" \t"))
+            length = content_length(values[ask.length_hole])
             if length is None or length > self._body_bytes:
                 return False
             ask.length = length
-        ask.renew(head, values)
+        ask.head = head
+        ask.block = block
+        ask.novel = 0
         if ask.heard:
             for index, hole in ask.heard:
                 role, number, _ = ask.said[index]

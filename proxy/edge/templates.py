@@ -6,7 +6,7 @@ bytes, with holes for the values that may differ. A head that fits costs a few c
 read line by line.
 
 Why this is safe. A head fits only if its fixed bytes are those of a head that was read in full, and if what
-is in the holes is made of the bytes that the grammar allows in a value, with its line's end right behind. So
+is in the holes is printable text with its line's end right behind, which the grammar allows in any value. So
 it has the same lines, all of them field lines, and none differs but in the value of a line with a hole. The
 readers make holes only where a value cannot change what other lines mean, and where they can give the new
 value its own meaning. What does not fit is read in full, and refused there if it must be.
@@ -20,8 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-_VALUE: Final = bytes((0x09, *range(0x20, 0x7F), *range(0x80, 0x100)))
-"""The bytes of a field's value and of the white space around it (RFC 9110 section 5.5)."""
 _HEAD_BYTES: Final = 8_192
 """A longer head is not remembered; a template takes up to twice its head's bytes."""
 _HOLES: Final = 16
@@ -44,7 +42,7 @@ class Template:
         fixed = start + b"\r\n"
         for number, line in enumerate(lines):
             if number in holes:
-                self._rest.append(fixed + line[: line.index(b":") + 1])
+                self._rest.append(fixed + _before_value(line))
                 fixed = b"\r\n"
             else:
                 fixed += line + b"\r\n"
@@ -60,13 +58,14 @@ class Template:
             if hole is None:
                 fixed += line + b"\r\n"
             else:
-                self._text += (fixed + line[: line.index(b":") + 1], b"")
+                self._text += (fixed + _before_value(line), b"")
                 self._slots.append((len(self._text) - 1, hole))
                 fixed = b"\r\n"
         self._text.append(fixed)
 
-    def match(self, head: bytes) -> list[bytes] | None:
-        """What is in the holes of ``head``, all that follows a colon; None when it does not fit."""
+    def fit(self, head: bytes) -> tuple[list[bytes], bytes] | None:
+        """What is in the holes of ``head``, which ends with its first empty line, and what is sent in its
+        place; None when it does not fit."""
         if not head.startswith(self._first):
             return None
         values = []
@@ -77,36 +76,32 @@ class Template:
                 return None
             values.append(head[at:end])
             at = end + len(fixed)
-        if at != len(head) or b"".join(values).translate(None, _VALUE):
+        if not b"".join(values).decode("latin-1").isprintable():
             return None
-        return values
-
-    def fill(self, values: list[bytes]) -> bytes:
-        """What is sent in place of the head that had ``values`` in its holes."""
         text = self._text
         for place, hole in self._slots:
             text[place] = values[hole]
-        return b"".join(text)
+        return values, b"".join(text)
 
 
 class Head:
     """A head that was accepted. Good for one message, and then for the next one that fits its template."""
 
-    __slots__ = ("_novel", "block", "head", "template")
+    __slots__ = ("block", "head", "novel", "template")
 
     head: bytes
     """As it came, with its empty line."""
     block: bytes
     """What is sent in its place: CRLF-ended lines, except for those that the two readers tell of."""
     template: Template | None
-    _novel: int
+    novel: int
     """How many heads of the connection in a row, up to this one, did not fit."""
 
     def __init__(self, head: bytes, last: Head | None) -> None:
         """``last`` is the connection's head before this one."""
         self.head = head
         self.template = None
-        self._novel = 0 if last is None else last._novel + 1
+        self.novel = 0 if last is None else last.novel + 1
 
     @property
     def lines(self) -> list[bytes]:
@@ -123,7 +118,7 @@ class Head:
     ) -> None:
         """Make a template, if one is likely to be of use. ``length_at`` is the number of the Content-Length
         line; ``may_differ`` tells of a line whether it may have a hole."""
-        if self._novel % _ROUND >= _TRIES or len(self.head) > _HEAD_BYTES:
+        if self.novel % _ROUND >= _TRIES or len(self.head) > _HEAD_BYTES:
             return
         likely: set[int] = set()
         if last is not None:
@@ -135,16 +130,11 @@ class Head:
             holes = sorted((*holes[: _HOLES - 1], length_at))
         self.template = Template(self.head[: self.head.index(b"\r\n")], lines, holes, out)
 
-    def fit(self, head: bytes) -> list[bytes] | None:
-        """The values in the holes of the connection's next head, if it fits this one's template."""
-        return None if self.template is None else self.template.match(head)
 
-    def renew(self, head: bytes, values: list[bytes]) -> None:
-        """Be the head that fitted with these values."""
-        assert self.template is not None
-        self.head = head
-        self.block = self.template.fill(values)
-        self._novel = 0
+def _before_value(line: bytes) -> bytes:
+    """The name, the colon, and the one space that nearly everybody writes."""
+    at = line.index(b":") + 1
+    return line[: at + 1] if line[at : at + 1] == b" " else line[:at]
 
 
 def _differing(lines: list[bytes], before: list[bytes]) -> Iterable[int]:
