@@ -7,7 +7,7 @@ from typing import Final
 
 from proxy.edge.diagnosis import diagnose
 from proxy.edge.errors import RefusalError, SettingsError
-from proxy.edge.framing import CHUNKED, TOKEN
+from proxy.edge.framing import CHUNKED
 from proxy.edge.heads import (
     FieldLines,
     MalformedLineError,
@@ -16,6 +16,7 @@ from proxy.edge.heads import (
     value_of,
     without,
 )
+from proxy.edge.request_lines import RequestLines, origin_form
 from proxy.edge.settings import Identity, Limits
 from proxy.edge.templates import Head
 
@@ -67,13 +68,9 @@ _NEVER_HOP: Final = frozenset(
     (name for name, role in _ROLES.items() if role > _LAST_DROPPED)
 ) | {b"cookie", b"content-type", b"content-encoding"}  # fmt: skip
 
-_START: Final = re.compile(rb"(" + TOKEN + rb") ([!-~]++) HTTP/1\.([01])")
-_STARTS_REMEMBERED: Final = 1024
 _REQUEST_ID_FORM: Final = re.compile(rb"[!-~]{1,128}")
 # RFC 3986 section 3.2.2: a name, an IPv4 address or a bracketed IPv6 one, and maybe a port.
 _HOST_FORM: Final = re.compile(rb"(?:[0-9A-Za-z._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
-_ABSOLUTE: Final = re.compile(rb"(?i:https?)://([^/?#]*)([^#]*)")
-_METHODS: Final = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 
 
 def _bad(code: str, message: str, param: str | None = None) -> RefusalError:
@@ -174,7 +171,7 @@ class AskReader:
             roles[name] = _TENANT
             self._never_hop |= {name}
         self._meaning = FieldLines(roles, _FRAMING)
-        self._starts: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+        self._request_lines = RequestLines()
 
     def read(self, head: bytes, via: Via, last: Ask | None = None) -> Ask:
         """Accept ``head``, which ends with its empty line, or raise ``RefusalError``. ``last`` is the
@@ -183,8 +180,10 @@ class AskReader:
             return last
         start, *lines = head[:-4].split(b"\r\n")
         ask = Ask(head, last)
-        ask.method, ask.target, minor = self._starts.get(start) or self._start(start, head)
-        ask.minor = 1 if minor == b"1" else 0
+        try:
+            ask.method, ask.target, ask.minor = self._request_lines[start]
+        except MalformedLineError:
+            raise diagnose(head) from None
         ask.keep_alive = ask.minor == 1
         ask.length = 0
         ask.length_hole = None
@@ -243,7 +242,8 @@ class AskReader:
             raise diagnose(head) from None
 
         if ask.target[:1] != b"/" or not ask.minor:
-            out[0] = _take_target(ask, host)
+            ask.target = origin_form(ask.method, ask.target, host)
+            out[0] = b"%b %b HTTP/1.1" % (ask.method, ask.target)
         if host is None:
             if ask.minor:
                 raise _bad("missing_host", "HTTP/1.1 requires a Host header", "host")
@@ -296,23 +296,6 @@ class AskReader:
 
     def _may_differ(self, line: bytes) -> bool:
         return self._meaning[line] not in _SHAPING
-
-    def _start(self, start: bytes, head: bytes) -> tuple[bytes, bytes, bytes]:
-        found = _START.fullmatch(start)
-        if found is None:
-            raise diagnose(head)
-        method, target, minor = found.groups()
-        if method == b"CONNECT":
-            raise RefusalError(405, "connect_refused", "this is no forward proxy: CONNECT is not served")
-        if method not in _METHODS:
-            raise RefusalError(501, "unknown_method", "this method is not served")
-        if b"#" in target:
-            raise _bad("bad_target", "a request target has no fragment (RFC 9112 section 3.2)")
-        if len(start) <= 256:
-            if len(self._starts) >= _STARTS_REMEMBERED:
-                self._starts.clear()
-            self._starts[start] = method, target, minor
-        return method, target, minor
 
     def _body_length(self, minor: int, length: bytes | None, encoding: bytes | None) -> int:
         """RFC 9112 section 6.3, with every 'ought to be handled as an error' handled as an error."""
@@ -369,21 +352,6 @@ def _expect(ask: Ask, expect: bytes, out: list[bytes]) -> None:
         raise RefusalError(417, "unknown_expectation", "the only expectation is 100-continue", "expect")
     if ask.length and ask.minor:
         out.append(b"Expect: 100-continue")
-
-
-def _take_target(ask: Ask, host: bytes | None) -> bytes:
-    """Bring a target into origin-form (RFC 9112 section 3.2). Returns the start line for the pool."""
-    if ask.target[:1] != b"/" and (ask.target != b"*" or ask.method != b"OPTIONS"):
-        absolute = _ABSOLUTE.fullmatch(ask.target)
-        if absolute is None:
-            raise _bad("bad_target", "the request target is neither a path nor an absolute http URI")
-        authority, path = absolute.groups()
-        # Section 3.2.2 has a server obey the URI and ignore Host. A request that names two hosts is a trick
-        # on whoever reads the other one; equal ones lose nothing.
-        if not authority or host is None or authority.lower() != host.lower():
-            raise _bad("host_mismatch", "the target's authority and the Host header differ", "host")
-        ask.target = path if path[:1] == b"/" else b"/" + path
-    return b"%b %b HTTP/1.1" % (ask.method, ask.target)
 
 
 def _heed(ask: Ask, via: Via) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from proxy.edge import states
 from proxy.edge.asks import Ask, Via
@@ -20,6 +20,7 @@ from proxy.live import ABORTED_BY_CLIENT, ABORTED_BY_DRAIN, ABORTED_BY_NOBODY, A
 
 if TYPE_CHECKING:
     from proxy.edge.edge import Edge
+    from proxy.edge.ports import Transport
 
 log = logging.getLogger(__name__)
 
@@ -27,22 +28,6 @@ _LINGER_S: Final = 2.0
 _CR: Final = 13
 _LF: Final = 10
 _NEVER: Final = float("inf")
-
-
-class Transport(Protocol):
-    """What the edge uses of an asyncio transport."""
-
-    def write(self, data: bytes) -> None: ...
-    def can_write_eof(self) -> bool: ...
-    def write_eof(self) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
-    def is_closing(self) -> bool: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-    def get_write_buffer_size(self) -> int: ...
-    def get_extra_info(self, name: str) -> object: ...
 
 
 class ClientConnection:

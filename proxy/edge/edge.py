@@ -29,8 +29,9 @@ from proxy.ledger import DropReason
 from proxy.live import FLAG_SAMPLED
 
 if TYPE_CHECKING:
-    from proxy.edge.client import ClientConnection, Transport
+    from proxy.edge.client import ClientConnection
     from proxy.edge.pool import Endpoint
+    from proxy.edge.ports import Transport
 
 log = logging.getLogger(__name__)
 

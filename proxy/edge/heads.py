@@ -38,7 +38,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class MalformedLineError(EdgeError):
-    """A line that is no field line of RFC 9112 section 5."""
+    """A line that the grammar of RFC 9112 does not have, or that llhttp reads otherwise."""
 
 
 class _Collector:

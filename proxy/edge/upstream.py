@@ -11,10 +11,10 @@ from proxy.live import ABORTED_BY_UPSTREAM
 
 if TYPE_CHECKING:
     from proxy.edge.answers import Answer
-    from proxy.edge.client import Transport
     from proxy.edge.edge import Edge
     from proxy.edge.exchange import Exchange
     from proxy.edge.pool import Endpoint
+    from proxy.edge.ports import Transport
 
 _MOST_INTERIM: Final = 16
 """1xx answers before a final one; more is a pool that never answers."""

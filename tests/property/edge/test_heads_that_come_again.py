@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import event, given, settings, target
 from hypothesis import strategies as st
 
@@ -16,37 +18,36 @@ LIMITS = Limits(headers=14, body_bytes=100_000)
 IDENTITY = Identity(tenant_header="x-tenant")
 
 # Values that are good for some field, that are good for none, and that would end a line or a head.
-VALUES = st.one_of(
-    st.sampled_from(
-        (
-            *(
-                b" 0",
-                b" 5",
-                b" 17",
-                b"17",
-                b"\t17 ",
-                b" 007",
-                b" 99999",
-                b" 100001",
-                b" 1 7",
-                b" 17,17",
-                b" +5",
-            ),
-            *(b" 1" * 9, b" " + b"9" * 18, b" " + b"9" * 19, b" \xb2", b"", b" ", b" x\x00y", b" x\x7f"),
-            *(b" x\r", b" x\ny", b" x\r\nX-New: 1", b" x\r\n fold", b" x\r\n\r\nGET / HTTP/1.1"),
-            *(
-                b" Bearer k1",
-                b" bearer  k2",
-                b" Bearer",
-                b" Basic eA==",
-                b" close",
-                b" keep-alive",
-                b" upgrade",
-            ),
-            *(b" x-request-id, x-tenant", b" traceparent", b" chunked", b" gzip", b" 100-continue"),
-            *(b" websocket", b" edge", b" edge:80", b" e dge", b" text/event-stream", b" text/html"),
-        )
+ODD_VALUES = (
+    *(
+        b" 0",
+        b" 5",
+        b" 17",
+        b"17",
+        b"\t17 ",
+        b" 007",
+        b" 99999",
+        b" 100001",
+        b" 1 7",
+        b" 17,17",
+        b" +5",
     ),
+    *(b" 100000", b" " + b"9" * 18, b" " + b"9" * 19, b" \xb2", b"", b" ", b" x\x00y", b" x\x7f"),
+    *(b" x\r", b" x\ny", b" x\r\nX-New: 1", b" x\r\n fold", b" x\r\n\r\nGET / HTTP/1.1"),
+    *(
+        b" Bearer k1",
+        b" bearer  k2",
+        b" Bearer",
+        b" Basic eA==",
+        b" close",
+        b" keep-alive",
+        b" upgrade",
+    ),
+    *(b" x-request-id, x-tenant", b" traceparent", b" chunked", b" gzip", b" 100-continue"),
+    *(b" websocket", b" edge", b" edge:80", b" e dge", b" text/event-stream", b" text/html"),
+)
+VALUES = st.one_of(
+    st.sampled_from(ODD_VALUES),
     st.text("abc019-", min_size=1, max_size=60).map(lambda text: b" " + text.encode()),
     st.binary(max_size=12),
 )
@@ -145,6 +146,65 @@ def ask_outcome(reader: AskReader, head: bytes, via: Via, last: Ask | None) -> t
     except RefusalError as refusal:
         return None, (refusal.status, refusal.code, str(refusal))
     return ask, said_of(ask)
+
+
+def each_value_at_each_place(learned: Lines) -> Iterator[Lines]:
+    """``learned`` with one value changed: to each odd one, and by each byte at each end and inside."""
+    for place, (name, value) in enumerate(learned):
+        bytewise = (
+            value[:at] + bytes((byte,)) + value[at:] for byte in range(256) for at in (0, 1, 4, len(value))
+        )
+        for other in (*ODD_VALUES, *bytewise):
+            yield [*learned[:place], (name, other), *learned[place + 1 :]]
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_each_byte_in_each_hole_of_a_request_is_judged_as_on_a_fresh_connection(trusted: bool) -> None:
+    names = (b"traceparent", b"X-Request-Id", b"Content-Length", b"Authorization", b"X-Tenant", b"TE")
+    more = (b"X-Forwarded-For", b"X-Forwarded-Host", b"Cookie")
+    start = b"POST /v1/x HTTP/1.1"
+    one, two = (
+        [
+            (b"Host", b" edge"),
+            *((name, b" %d" % (number * 1000 + count)) for count, name in enumerate(names + more)),
+        ]
+        for number in (1, 2)
+    )
+    via = Via(b"127.0.0.1", b"http", trusted)
+    reader, fresh = AskReader(LIMITS, IDENTITY), AskReader(LIMITS, IDENTITY)
+    last = reader.read(whole(start, two), via, reader.read(whole(start, one), via))
+    assert last.template is not None
+    assert len(last.template.holes) == len(names + more)
+    fitted = 0
+    for lines in each_value_at_each_place(two):
+        head = whole(start, lines)
+        ask, outcome = ask_outcome(reader, head, via, last)
+        assert outcome == ask_outcome(fresh, head, via, None)[1], head
+        fitted += ask is last
+    assert fitted > 4000
+
+
+def test_each_byte_in_each_hole_of_an_answer_is_judged_as_on_a_fresh_connection() -> None:
+    names = (b"Date", b"Content-Length", b"X-Request-Id", b"Set-Cookie", b"Keep-Alive")
+    start = b"HTTP/1.1 200 OK"
+    one, two = (
+        [
+            (b"Content-Type", b" a"),
+            *((name, b" %d" % (number * 1000 + count)) for count, name in enumerate(names)),
+        ]
+        for number in (1, 2)
+    )
+    reader, fresh = AnswerReader(14), AnswerReader(14)
+    last = reader.read(whole(start, two), b"GET", reader.read(whole(start, one), b"GET"))
+    assert last.template is not None
+    assert len(last.template.holes) == len(names)
+    fitted = 0
+    for lines in each_value_at_each_place(two):
+        head = whole(start, lines)
+        answer, outcome = answer_outcome(reader, head, b"GET", last)
+        assert outcome == answer_outcome(fresh, head, b"GET", None)[1], head
+        fitted += answer is last
+    assert fitted > 2000
 
 
 @given(
