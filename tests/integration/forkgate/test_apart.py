@@ -81,9 +81,13 @@ def test_edge_and_judge_apart_move_a_tenant_back(tmp_path: Path) -> None:
                     await eventually_async(canary, "the canary's request")
 
                     async def home() -> bool:
-                        found = await judge.status()
+                        try:
+                            found = await judge.status()
+                        except (aiohttp.ClientError, OSError):
+                            return False
                         return bool(
-                            found["rollouts"][0]["state"] == "rolled_back"
+                            found["edges"]
+                            and found["rollouts"][0]["state"] == "rolled_back"
                             and found["edges"][0]["epoch"] == found["epoch"]
                             and found["routes"] == {}
                         )
@@ -92,11 +96,26 @@ def test_edge_and_judge_apart_move_a_tenant_back(tmp_path: Path) -> None:
                     await edge.request("acme", "after")
                     assert sum(1 for _, body in old.requests if body.get("prompt") == "after") == 1
 
-                    def answered() -> bool:
+                    def answered(times: int) -> bool:
                         told = [line["event"] for line in edge.log() if line["process"] == "supervisor"]
-                        return "the judge answers" in told
+                        return told.count("the judge answers") == times
 
-                    await eventually(answered, "the edge's supervisor at the judge")
+                    await eventually(lambda: answered(1), "the edge's supervisor at the judge")
+
+                    # Of the rollback nothing is left at the judge, as when its disk refused the latch: the
+                    # next judge can hear of it from the edge alone.
+                    processes[0].send_signal(signal.SIGTERM)
+                    assert await asyncio.to_thread(processes[0].wait, 60) == 0
+                    for name in ("rollback.latch", "rollouts.json"):
+                        (judge.state / name).unlink()
+                    processes[0] = start(judge, "judge")
+                    await eventually_async(home, "the rollback at a judge that knew nothing of it")
+                    assert "an edge was told of a rollback without a latch: it stands" in [
+                        line["event"] for line in judge.log()
+                    ]
+                    await eventually(lambda: answered(2), "the edge's supervisor at the next judge")
+                    await edge.request("acme", "still")
+                    assert not any(body.get("prompt") == "still" for _, body in new.requests)
                 finally:
                     # The edge first: its last counts are for the judge.
                     for process in reversed(processes):
