@@ -115,9 +115,8 @@ class Flipper:
             await asyncio.sleep(0.02)
 
     async def _flip(self, edges: int) -> FlipDone:
-        lifted = self._keeper.latch
-        if ROLLOUT in lifted.latched:
-            await self._publisher.lift(lifted.with_lifted(ROLLOUT, "bench", time.time()))
+        if ROLLOUT in self._keeper.latch.latched:
+            await self._publisher.lift(ROLLOUT, "bench", time.time())
         self._state = self._canary
         await self._publisher.publish("bench: canary")
         await asyncio.sleep(_PAUSE_S)
