@@ -157,8 +157,8 @@ def _tie_gap_nats(left: ForkSide, right: ForkSide) -> float | None:
 
 def _allowed(allowance: Allowance) -> str:
     return (
-        f"{allowance.margin_nats:.3g} may flip (precision {allowance.spacing_nats:.3g}, "
-        f"4 x floor {4 * allowance.floor.sigma_nats:.3g})"
+        f"up to {allowance.margin_nats:.3g} may flip by itself (precision {allowance.spacing_nats:.3g}, "
+        f"4 x noise floor {4 * allowance.floor.sigma_nats:.3g})"
     )
 
 

@@ -290,6 +290,8 @@ async def _on_reused(_session: aiohttp.ClientSession, context: Any, _event: Any)
 
 
 def _words(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
+        return "connection refused, is it running?"
     return str(error) or type(error).__name__
 
 

@@ -235,9 +235,10 @@ def _arm_line(side: Side) -> str:
     if side.tpot_s is not None:
         parts.append(f"tpot {side.tpot_s * 1000:.1f} ms")
     if side.error:
-        parts.append(short(side.error))
+        parts.append(printable(side.error))
     where = f"{short(side.pool)} {short(side.endpoint)} {short(side.engine)}"
-    return f"{side.arm:<10} {where}\n{'':<10} {', '.join(parts)}\n{'':<10} {short(side.environment_digest)}"
+    environment = f"environment {short(side.environment_digest)}"
+    return f"{side.arm:<10} {where}\n{'':<10} {', '.join(parts)}\n{'':<10} {environment}"
 
 
 def _fork_lines(e: Explanation, top: int) -> list[str]:
@@ -246,8 +247,9 @@ def _fork_lines(e: Explanation, top: int) -> list[str]:
         lines = [
             "no fork: equal to the end" if e.set_aside is None and whole else "not compared to an end",
         ]
+        said_by = "both" if whole else (e.left if e.left.output_tokens else e.right).arm
         if e.before is not None and e.set_aside is None:
-            lines.append(f"  both       {printable(e.before)}")
+            lines.append(f"  {said_by:<10} {printable(e.before)}")
         if e.max_error_nats is not None:
             lines.append(f"  largest logprob error {e.max_error_nats:.6g} nats")
         return lines

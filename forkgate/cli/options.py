@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,13 @@ def read_config(file: Path) -> Config:
         for line in error.lines():
             say(line)
         leave(Exit.USAGE)
+
+
+def named(config: Path, state_dir: Path | None) -> str:
+    """What a suggested command needs to find the same sidecar: nothing, or an option."""
+    if state_dir is not None:
+        return f" --state-dir {shlex.quote(str(state_dir))}"
+    return "" if config == DEFAULT_FILE else f" --config {shlex.quote(str(config))}"
 
 
 def door(config: Path, state_dir: Path | None) -> Door:

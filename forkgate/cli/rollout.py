@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door
+from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door, named
 from forkgate.cli.output import data, data_json, leave, say
 from forkgate.cli.status import rollout_lines
 
@@ -49,7 +49,7 @@ def show(
     if as_json:
         data_json(one)
     else:
-        data("\n".join(rollout_lines(one)))
+        data("\n".join(rollout_lines(one, named(config, state_dir))))
     if exit_code:
         leave(_standing(one))
 
@@ -62,7 +62,7 @@ def lift(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """Lift a rollback: the rollout starts again in shadow, its canary tenants included."""
+    """Lift a rollback: gates start anew, and canary tenants go to the candidate again."""
     from forkgate.cli.door import segment
 
     if not reason.strip():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door
+from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door, named
 from forkgate.cli.output import data, data_json, leave
 
 
@@ -18,13 +18,13 @@ def status(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_jso
     if as_json:
         data_json(answer)
     else:
-        data("\n".join(describe(answer)))
+        data("\n".join(describe(answer, named(config, state_dir))))
     if not answer["ledger"]["balanced"]:
         leave(Exit.FAIL)
 
 
-def describe(answer: dict[str, Any]) -> list[str]:
-    """The whole status as lines of text."""
+def describe(answer: dict[str, Any], option: str = "") -> list[str]:
+    """The whole status as lines of text. ``option`` is added to the commands it suggests."""
     lines = [
         f"forkgate {answer['version']}  sidecar {answer['sidecar']}  up {_span(answer['judge']['uptime_s'])}",
         f"listening on {', '.join(answer['listen']) or 'unknown (edges run elsewhere)'}",
@@ -36,7 +36,7 @@ def describe(answer: dict[str, Any]) -> list[str]:
         lines += _pool(pool)
     lines += ["", *ledger_lines(answer["ledger"])]
     for rollout in answer["rollouts"]:
-        lines += ["", *rollout_lines(rollout)]
+        lines += ["", *rollout_lines(rollout, option)]
     for trouble in answer["troubles"]:
         lines += ["", f"trouble: {trouble}"]
     return lines
@@ -59,7 +59,8 @@ def _pool(pool: dict[str, Any]) -> list[str]:
     lines = ["", f"pool {pool['name']}" + ("  (home)" if pool["home"] else "")]
     for endpoint in pool["endpoints"]:
         if endpoint["error"] is not None:
-            lines.append(f"  {endpoint['url']}  {endpoint['engine']}: {endpoint['error']}")
+            why = endpoint["error"].removeprefix(endpoint["url"] + ": ")
+            lines.append(f"  {endpoint['url']}  {endpoint['engine']}: {why}")
             continue
         version = f" {endpoint['version']}" if endpoint["version"] else ""
         model = f", model {endpoint['model']}" if endpoint["model"] else ""
@@ -82,7 +83,7 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     return lines
 
 
-def rollout_lines(rollout: dict[str, Any]) -> list[str]:
+def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     """One rollout: where it stands, why, and what each gate says."""
     lines = [
         f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['state']}",
@@ -101,8 +102,8 @@ def rollout_lines(rollout: dict[str, Any]) -> list[str]:
     if latched is not None:
         lines.append(f"  ROLLED BACK at epoch {latched['epoch']}: {latched['reason']}")
         if latched["deciding_id"]:
-            lines.append(f"  why: forkgate evidence show {latched['deciding_id']}")
-        lines.append(f"  lift it with: forkgate rollout lift {rollout['name']} --reason '...'")
+            lines.append(f"  why: forkgate evidence show {latched['deciding_id']}{option}")
+        lines.append(f"  lift it with: forkgate rollout lift {rollout['name']} --reason '...'{option}")
     for verdict in rollout["verdicts"]:
         lines.append(f"  gate {verdict['gate']}: {verdict['answer']}, n={verdict['n']}: {verdict['reason']}")
     return lines

@@ -143,7 +143,7 @@ class Fleet:
     def unprobed(self) -> list[str]:
         """Endpoints whose engine has not answered a probe."""
         return [
-            f"pool {name}: {one.url}: {one.error}"
+            f"pool {name}: {one.url}: {(one.error or '').removeprefix(f'{one.url}: ')}"
             for name, (_, endpoints) in self._pools.items()
             for one in endpoints
             if one.probe is None

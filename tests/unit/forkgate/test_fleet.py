@@ -80,9 +80,7 @@ def test_engine_that_refuses_is_shown_with_its_reason(tmp_path: Path) -> None:
         fleet = Fleet(config(tmp_path), engines_of([], after=99))
         fleet.start()
         await eventually(lambda: all("connection refused" in line for line in fleet.unprobed()))
-        assert fleet.unprobed()[0] == (
-            "pool old: http://127.0.0.1:9001: http://127.0.0.1:9001: connection refused, is it running?"
-        )
+        assert fleet.unprobed()[0] == ("pool old: http://127.0.0.1:9001: connection refused, is it running?")
         await fleet.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from forkgate.cli.status import describe
+from forkgate.cli.options import DEFAULT_FILE, named
+from forkgate.cli.status import describe, rollout_lines
 
 
 def edge(incarnation: str, *, connected: bool = True, epoch: int = 7, heard_s: float = 0.1) -> dict[str, Any]:
@@ -58,3 +60,26 @@ def test_edge_that_is_gone_is_not_counted_as_connected() -> None:
 
 def test_edge_that_routes_by_an_old_table_is_behind() -> None:
     assert "  s/0  a  BEHIND, epoch 6" in told(edge("a", epoch=6))
+
+
+def test_suggested_commands_find_the_same_sidecar() -> None:
+    rollout = {
+        "name": "r",
+        "baseline": "old",
+        "candidate": "new",
+        "state": "rolled_back",
+        "policy": {"name": "audit", "digest": "sha256:0"},
+        "canary_tenants": [],
+        "pairs": 1,
+        "forks": 1,
+        "set_aside": 0,
+        "shadow": None,
+        "held": None,
+        "latched": {"epoch": 3, "reason": "a fork", "deciding_id": "c"},
+        "verdicts": [],
+    }
+    lines = rollout_lines(rollout, named(Path("my folder/f.yaml"), None))
+    assert "  why: forkgate evidence show c --config 'my folder/f.yaml'" in lines
+    assert "  lift it with: forkgate rollout lift r --reason '...' --config 'my folder/f.yaml'" in lines
+    assert named(DEFAULT_FILE, None) == ""
+    assert named(DEFAULT_FILE, Path("/s")) == " --state-dir /s"
