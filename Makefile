@@ -38,6 +38,7 @@ schema: $(STAMP)
 	$(BIN)/python -m tools.config_schema
 
 $(STAMP): pyproject.toml requirements.lock
+	@echo "making $(VENV): a minute or three, torch is large"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

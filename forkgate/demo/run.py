@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import orjson
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engines.model import ModelError, ensure_smollm2
@@ -27,6 +28,7 @@ from forkgate.demo.story import Seen, judge, tell
 from forkgate.demo.traffic import TENANTS, Answer, Traffic, ask
 from forkgate.state.paths import StatePaths
 
+ABOUT = "Two real models, two tenants, one fork, and traffic back on the old pool by itself."
 BASELINE, CANDIDATE, ROLLOUT = "float32", "bfloat16", "float32-to-bfloat16"
 CANARY = TENANTS[0]
 READY_S = 120.0
@@ -56,7 +58,7 @@ rollouts:
 
 def main(argv: Sequence[str]) -> int:
     """Run the demo. Returns 0 only if everything it promises was seen to happen."""
-    parser = argparse.ArgumentParser(prog="forkgate demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="forkgate demo", description=ABOUT)
     parser.add_argument("--keep", action="store_true", help="leave everything running to play with")
     parser.add_argument("--json", action="store_true", help="the story as JSON on standard output")
     parser.add_argument(
@@ -69,14 +71,19 @@ def main(argv: Sequence[str]) -> int:
     try:
         return asyncio.run(_demo(folder, console, keep=options.keep, as_json=options.json))
     except (DemoError, ModelError) as error:
-        console.print(f"[red]demo:[/] {error}")
+        console.print(f"[red]demo:[/] {escape(str(error))}", soft_wrap=True)
         return Exit.UNMEASURED
-    except KeyboardInterrupt:
+    except (aiohttp.ClientError, OSError) as error:
+        console.print(f"[red]demo:[/] {escape(str(error))}; the logs are in {folder}", soft_wrap=True)
+        return Exit.UNMEASURED
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        console.print(f"demo: stopped; the logs are in {folder}", soft_wrap=True)
         return Exit.UNMEASURED
 
 
 async def _demo(folder: Path, console: Console, *, keep: bool, as_json: bool) -> int:
     started = time.monotonic()
+    _cancelled_by_sigterm()
     with contextlib.ExitStack() as children:
         with _bar(console) as bar:
             config, paths, fingerprints_of = await _start(folder, bar, children)
@@ -88,12 +95,22 @@ async def _demo(folder: Path, console: Console, *, keep: bool, as_json: bool) ->
             _write_json({"ok": kept, "checks": checks, "story": tell(seen, checks), "config": str(config)})
         else:
             sys.stdout.write("\n".join(tell(seen, checks)) + "\n")
-        console.print(f"[dim]{time.monotonic() - started:.0f} s. Everything of it is in {folder}[/]")
+        console.print(
+            f"[dim]{time.monotonic() - started:.0f} s. Its configuration, state and logs are in {folder}[/]",
+            soft_wrap=True,
+        )
         if keep:
             await _keep(console, config, seen)
         else:
             console.print("[dim]Keep it running and look around: make demo DEMO_ARGS=--keep[/]")
     return Exit.PASS if kept else Exit.FAIL
+
+
+def _cancelled_by_sigterm() -> None:
+    """Whoever ends the demo politely ends its children too, as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _start(
@@ -127,13 +144,13 @@ async def _start(
         ),
         encoding="utf-8",
     )
-    task = bar.add_task("starting forkgate", total=1)
+    task = bar.add_task("starting forkgate, probing the engines", total=1)
     serve = Child(
         "forkgate", [sys.executable, "-m", "forkgate", "serve", str(config)], folder / "forkgate.log"
     )
     children.callback(serve.stop)
     await _until_ready(paths, serve)
-    bar.update(task, description="forkgate: 2 edges, 1 judge, engines probed", completed=1)
+    bar.update(task, description="forkgate: 2 edge workers, 1 judge, engines probed", completed=1)
     return config, paths, urls
 
 
@@ -171,7 +188,11 @@ async def _watch(door: AsyncDoor, paths: StatePaths, bar: Progress, urls: dict[s
     finally:
         traffic.stop()
         await running
-    bar.update(task, description=f"live traffic until {rollout['state']}", total=len(traffic.answers))
+    bar.update(
+        task,
+        description=f"live traffic until the rollout is {rollout['state'].replace('_', ' ')}",
+        total=len(traffic.answers),
+    )
 
     task = bar.add_task("the same two tenants, after the rollback", total=4)
     after = []
@@ -223,6 +244,8 @@ async def _keep(console: Console, config: Path, seen: Seen) -> None:
     console.print("\nStill running. From another terminal, in this folder:")
     for command in (
         f"status --config {config}",
+        f"rollout show {ROLLOUT} --config {config}",
+        f"evidence list --forked --config {config}",
         f"evidence show {deciding} --config {config}",
         f"evidence replay {deciding} --config {config}",
         f'rollout lift {ROLLOUT} --reason "once more" --config {config}',
@@ -233,6 +256,7 @@ async def _keep(console: Console, config: Path, seen: Seen) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await stop.wait()
+    console.print("stopping ...")
 
 
 def _bar(console: Console) -> Progress:

@@ -8,13 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-READY_S = 120.0
-"""Longest that a child may take to come up on a slow, busy machine."""
 STOP_S = 15.0
 
 
@@ -74,15 +70,3 @@ def start_engine(name: str, model: Path, dtype: str, logs: Path) -> tuple[Child,
     except BaseException:
         child.stop()
         raise
-
-
-def wait_for(what: str, condition: Iterator[bool], child: Child, limit_s: float = READY_S) -> None:
-    """Poll ``condition`` until it yields True; fail at once when the child has died."""
-    end = time.monotonic() + limit_s
-    for met in condition:
-        if met:
-            return
-        child.check()
-        if time.monotonic() > end:
-            raise DemoError(f"{what}: not within {limit_s:.0f} s; see {child.log}")
-        time.sleep(0.1)

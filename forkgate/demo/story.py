@@ -96,10 +96,11 @@ def tell(seen: Seen, checks: Sequence[Check]) -> list[str]:
     """The story in a few lines."""
     lines = _fork_lines(seen)
     ledger, rollout = seen.ledger, seen.rollout
-    dropped = ", ".join(f"{n} {reason}" for reason, n in ledger["dropped"].items() if n) or "none"
+    reasons = ", ".join(f"{n} {reason}" for reason, n in ledger["dropped"].items() if n)
+    dropped = f" ({reasons})" if reasons else ""
     lines.append(
         f"ledger     captured {ledger['captured']} = compared {ledger['compared']}"
-        f" + dropped {sum(ledger['dropped'].values())} ({dropped}) + in flight {ledger['in_flight']}"
+        f" + dropped {sum(ledger['dropped'].values())}{dropped} + in flight {ledger['in_flight']}"
     )
     if rollout["latched"] is not None:
         lines.append(f"breach     {rollout['latched']['gate']}: {rollout['latched']['reason']}")
@@ -107,8 +108,8 @@ def tell(seen: Seen, checks: Sequence[Check]) -> list[str]:
         flip = seen.flips[-1]
         flip_ms, fsync_ms = flip["seconds"] * 1000, flip["fsync_s"] * 1000
         lines.append(
-            f"rollback   {seen.canary}: {seen.candidate} → {seen.baseline}; the last of {flip['edges']} edges"
-            f" {flip_ms:.1f} ms after the deciding token (and {fsync_ms:.1f} ms of fsync)"
+            f"rollback   {seen.canary}: {seen.candidate} → {seen.baseline}; the last of {flip['edges']} edge"
+            f" workers {flip_ms:.1f} ms after the deciding token, {fsync_ms:.1f} ms of fsync not counted"
         )
     errors = sum(answer.error is not None for answer in [*seen.before, *seen.after])
     lines.append(f"clients    {len(seen.before) + len(seen.after)} live answers, errors {errors}")
@@ -131,6 +132,8 @@ def _fork_lines(seen: Seen) -> list[str]:
         lines.append(f"  {pool:<9}{word:<14} margin to its second choice: {margin}")
     if fork["max_error_nats"] is not None:
         lines.append(f"  largest logprob error up to there: {fork['max_error_nats']:.4f} nats")
+    if explanation["fork_class"] is not None:
+        lines.append(f"  class: {explanation['fork_class'].replace('_', ' ')}, {explanation['fork_reason']}")
     return [line.replace("\n", "\\n") for line in lines]
 
 
