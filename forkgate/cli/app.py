@@ -19,7 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Gate a release on where two environments' token streams first fork.",
+    help="Gate a release on where two environments' token streams first fork.\n\n"
+    "Exit status: 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 could not measure.",
 )
 
 
@@ -37,15 +38,22 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    """Exit status: 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 could not measure."""
+    """Options of the command itself."""
 
 
-app.command("serve")(processes.serve)
-app.command("edge")(processes.edge)
-app.command("judge")(processes.judge)
-app.command("check-config")(config_commands.check_config)
-app.command("status")(status.status)
-app.command("demo", context_settings=processes.PASS_THROUGH, add_help_option=False)(processes.demo)
+app.command("serve", short_help="Run the sidecar: edge workers and a judge.")(processes.serve)
+app.command("edge", short_help="Run edge workers alone.")(processes.edge)
+app.command("judge", short_help="Run a judge alone.")(processes.judge)
+app.command("check-config", short_help="Say what is wrong with a configuration file.")(
+    config_commands.check_config
+)
+app.command("status", short_help="Show edges, engines, ledger and rollouts.")(status.status)
+app.command(
+    "demo",
+    short_help="Watch two models fork, and traffic go back.",
+    context_settings=processes.PASS_THROUGH,
+    add_help_option=False,
+)(processes.demo)
 app.command("engine", context_settings=processes.PASS_THROUGH, add_help_option=False)(processes.engine)
 app.add_typer(config_commands.app, name="config")
 app.add_typer(rollout.app, name="rollout")

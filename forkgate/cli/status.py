@@ -105,7 +105,12 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
             lines.append(f"  why: forkgate evidence show {latched['deciding_id']}{option}")
         lines.append(f"  lift it with: forkgate rollout lift {rollout['name']} --reason '...'{option}")
     for verdict in rollout["verdicts"]:
-        lines.append(f"  gate {verdict['gate']}: {verdict['answer']}, n={verdict['n']}: {verdict['reason']}")
+        numbers = "".join(
+            f", {name} {verdict[name]:.4g}" for name in ("value", "limit") if verdict.get(name) is not None
+        )
+        lines.append(
+            f"  gate {verdict['gate']}: {verdict['answer']}{numbers}, n {verdict['n']}: {verdict['reason']}"
+        )
     return lines
 
 

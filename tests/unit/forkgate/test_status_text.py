@@ -76,10 +76,15 @@ def test_suggested_commands_find_the_same_sidecar() -> None:
         "shadow": None,
         "held": None,
         "latched": {"epoch": 3, "reason": "a fork", "deciding_id": "c"},
-        "verdicts": [],
+        "verdicts": [
+            {"gate": "g", "answer": "fail", "value": 1.0, "limit": 0.0, "n": 1, "reason": "a fork"},
+            {"gate": "h", "answer": "inconclusive", "value": None, "limit": 0.02, "n": 0, "reason": "few"},
+        ],
     }
     lines = rollout_lines(rollout, named(Path("my folder/f.yaml"), None))
     assert "  why: forkgate evidence show c --config 'my folder/f.yaml'" in lines
     assert "  lift it with: forkgate rollout lift r --reason '...' --config 'my folder/f.yaml'" in lines
+    assert "  gate g: fail, value 1, limit 0, n 1: a fork" in lines
+    assert "  gate h: inconclusive, limit 0.02, n 0: few" in lines
     assert named(DEFAULT_FILE, None) == ""
     assert named(DEFAULT_FILE, Path("/s")) == " --state-dir /s"
