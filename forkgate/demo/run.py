@@ -66,8 +66,12 @@ def main(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(list(argv))
     console = Console(stderr=True, highlight=False)
-    folder = options.dir or Path(tempfile.mkdtemp(prefix="forkgate-demo-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = (options.dir or Path(tempfile.mkdtemp(prefix="forkgate-demo-"))).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        console.print(f"[red]demo:[/] --dir {escape(str(folder))}: {error.strerror}", soft_wrap=True)
+        return Exit.USAGE
     try:
         return asyncio.run(_demo(folder, console, keep=options.keep, as_json=options.json))
     except (DemoError, ModelError) as error:
@@ -126,8 +130,7 @@ async def _start(
     task = bar.add_task("starting two engines", total=2)
     urls: dict[str, str] = {}
     for pool in (BASELINE, CANDIDATE):
-        engine, urls[pool] = await asyncio.to_thread(start_engine, pool, model, pool, folder)
-        children.callback(engine.stop)
+        urls[pool] = await asyncio.to_thread(start_engine, pool, model, pool, folder, children)
         bar.advance(task)
     bar.update(task, description=f"engines: {BASELINE} (old), {CANDIDATE} (new)")
 

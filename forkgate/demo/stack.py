@@ -60,13 +60,10 @@ class Child:
         self._log_file.close()
 
 
-def start_engine(name: str, model: Path, dtype: str, logs: Path) -> tuple[Child, str]:
-    """A reference engine of one dtype. Returns it with its base URL."""
+def start_engine(name: str, model: Path, dtype: str, logs: Path, children: contextlib.ExitStack) -> str:
+    """A reference engine of one dtype; ``children`` stops it, even while it starts. Returns its base URL."""
     argv = [sys.executable, "-m", "engines.reference", "--model", str(model), "--dtype", dtype]
     argv += ["--host", "127.0.0.1", "--port", "0", "--threads", "1", "--max-batch", "4"]
     child = Child(name, argv, logs / f"{name}.log", {"HF_HUB_OFFLINE": "1"})
-    try:
-        return child, str(json.loads(child.first_line())["url"])
-    except BaseException:
-        child.stop()
-        raise
+    children.callback(child.stop)
+    return str(json.loads(child.first_line())["url"])
