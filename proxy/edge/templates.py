@@ -23,9 +23,9 @@ from typing import Final
 _HEAD_BYTES: Final = 8_192
 """A longer head is not remembered; a template takes up to twice its head's bytes."""
 _HOLES: Final = 16
-# After 8 heads in a row that did not fit the one before them, a connection gives up making templates, which
-# cost more than reading a line or two; and tries again with 8 of every 64, for its clients may have changed.
-_TRIES: Final = 8
+# Making a template costs as much as reading a head. After 4 heads in a row that did not fit the one before
+# them, a connection gives up; and tries again with 4 of every 64, for its clients may have changed.
+_TRIES: Final = 4
 _ROUND: Final = 64
 
 
@@ -38,30 +38,13 @@ class Template:
         """``holes`` are numbers of ``lines``, rising. ``out`` are the lines sent instead; one that is passed
         on as it came is the same object in both."""
         self.holes = holes
-        self._rest: list[bytes] = []
-        fixed = start + b"\r\n"
-        for number, line in enumerate(lines):
-            if number in holes:
-                self._rest.append(fixed + _before_value(line))
-                fixed = b"\r\n"
-            else:
-                fixed += line + b"\r\n"
-        self._rest.append(fixed + b"\r\n")
-        self._first = self._rest.pop(0)
-
-        self._text: list[bytes] = []
-        self._slots: list[tuple[int, int]] = []  # (where in the text, which hole)
+        self._first, *self._rest = _around([start, *lines], [number + 1 for number in holes], b"\r\n\r\n")
         hole_of = {id(lines[number]): hole for hole, number in enumerate(holes)}
-        fixed = b""
-        for line in out:
-            hole = hole_of.get(id(line))
-            if hole is None:
-                fixed += line + b"\r\n"
-            else:
-                self._text += (fixed + _before_value(line), b"")
-                self._slots.append((len(self._text) - 1, hole))
-                fixed = b"\r\n"
-        self._text.append(fixed)
+        kept = [number for number, line in enumerate(out) if id(line) in hole_of]
+        self._slots = [(2 * at + 1, hole_of[id(out[number])]) for at, number in enumerate(kept)]
+        """Where in the text what is in which hole goes."""
+        self._text = [b""] * (2 * len(kept) + 1)
+        self._text[::2] = _around(out, kept, b"\r\n")
 
     def fit(self, head: bytes) -> tuple[list[bytes], bytes] | None:
         """What is in the holes of ``head``, which ends with its first empty line, and what is sent in its
@@ -129,6 +112,18 @@ class Head:
         if length_at is not None and length_at not in holes:
             holes = sorted((*holes[: _HOLES - 1], length_at))
         self.template = Template(self.head[: self.head.index(b"\r\n")], lines, holes, out)
+
+
+def _around(lines: list[bytes], holes: list[int], end: bytes) -> list[bytes]:
+    """The text of ``lines`` and ``end``, cut at the holes: one piece more than there are holes."""
+    pieces = []
+    piece: list[bytes] = []
+    at = 0
+    for number in holes:
+        pieces.append(b"\r\n".join((*piece, *lines[at:number], _before_value(lines[number]))))
+        piece, at = [b""], number + 1
+    pieces.append(b"\r\n".join((*piece, *lines[at:])) + end)
+    return pieces
 
 
 def _before_value(line: bytes) -> bytes:

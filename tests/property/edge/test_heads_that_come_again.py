@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -205,6 +206,60 @@ def test_each_byte_in_each_hole_of_an_answer_is_judged_as_on_a_fresh_connection(
         assert outcome == answer_outcome(fresh, head, b"GET", None)[1], head
         fitted += answer is last
     assert fitted > 2000
+
+
+SHAPING = (
+    ((b"Connection", b" close"), (b"Connection", b" x-a, x-tenant"), (b"Connection", b" x-request-id")),
+    ((b"Connection", b" Upgrade"), (b"Upgrade", b" websocket")),
+    ((b"Upgrade", b" websocket"), (b"Connection", b" keep-alive"), (b"Upgrade", b" h2c")),
+    ((b"Expect", b" 100-continue"), (b"Expect", b" 200-ok"), (b"Expect", b"100-Continue")),
+    ((b"Transfer-Encoding", b" chunked"), (b"Transfer-Encoding", b" gzip"), (b"X-A", b" chunked")),
+    ((b"Host", b" edge"), (b"Host", b" other"), (b"Host", b" e dge")),
+    ((b"X-Forwarded-Host", b" other"), (b"X-Forwarded-For", b""), (b"X-Tenant", b" b")),
+)
+
+
+@pytest.mark.parametrize("lines", SHAPING)
+@pytest.mark.parametrize("start", [b"GET / HTTP/1.1", b"POST / HTTP/1.0", b"GET http://edge/ HTTP/1.1"])
+def test_what_shapes_a_request_is_never_taken_from_the_one_before(start: bytes, lines: Lines) -> None:
+    choices: list[Lines] = [
+        [(b"Host", b" edge"), (b"X-A", b" 1"), *some, *length]
+        for count in (0, 1, 2)
+        for some in itertools.permutations(lines, count)
+        for length in ([], [(b"Content-Length", b" 0")], [(b"Content-Length", b" 5")])
+    ]
+    via = Via(b"127.0.0.1", b"http", True)
+    for sequence in itertools.product(choices, repeat=2):
+        reader = AskReader(LIMITS, IDENTITY)
+        last: Ask | None = None
+        for lines_now in (*sequence, *sequence):
+            head = whole(start, lines_now)
+            ask, outcome = ask_outcome(reader, head, via, last)
+            assert outcome == ask_outcome(reader, head, via, None)[1], sequence
+            last = ask or last
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+def test_what_shapes_an_answer_is_never_taken_from_the_one_before(method: bytes) -> None:
+    choices = [
+        whole(start, [*lines, (b"Date", b" now")])
+        for start in (b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK", b"HTTP/1.1 204 None", b"HTTP/1.1 304 Same")
+        for lines in (
+            [],
+            *([(b"Content-Length", length)] for length in (b" 5", b" 0", b" 5 ")),
+            *([(b"Content-Type", kind)] for kind in (b" text/event-stream", b" a/b")),
+            *([(b"Transfer-Encoding", coding)] for coding in (b" chunked", b" gzip")),
+            *([(b"Connection", option)] for option in (b" close", b" keep-alive", b" date")),
+        )
+    ]
+    reader = AnswerReader(14)
+    for sequence in itertools.product(choices, repeat=2):
+        last: Answer | None = None
+        for head in (*sequence, *sequence):
+            for now in (b"GET", method):
+                answer, outcome = answer_outcome(reader, head, now, last)
+                assert outcome == answer_outcome(reader, head, now, None)[1], sequence
+                last = answer or last
 
 
 @given(

@@ -108,7 +108,7 @@ def test_a_connection_whose_heads_never_repeat_stops_making_templates_and_tries_
     for number in range(130):
         last = reader.read(head(start=f"GET /{number} HTTP/1.1"), via, last)
         made.append(last.template is not None)
-    assert made == ([True] * 8 + [False] * 56) * 2 + [True] * 2
+    assert made == ([True] * 4 + [False] * 60) * 2 + [True] * 2
 
 
 def test_what_a_connection_keeps_is_bounded() -> None:
