@@ -222,8 +222,9 @@ SHAPING = (
 @pytest.mark.parametrize("lines", SHAPING)
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1", b"POST / HTTP/1.0", b"GET http://edge/ HTTP/1.1"])
 def test_what_shapes_a_request_is_never_taken_from_the_one_before(start: bytes, lines: Lines) -> None:
+    host = [] if lines[0][0] == b"Host" else [(b"Host", b" edge")]
     choices: list[Lines] = [
-        [(b"Host", b" edge"), (b"X-A", b" 1"), *some, *length]
+        [*host, (b"X-A", b" 1"), *some, *length]
         for count in (0, 1, 2)
         for some in itertools.permutations(lines, count)
         for length in ([], [(b"Content-Length", b" 0")], [(b"Content-Length", b" 5")])
