@@ -86,3 +86,12 @@ def test_a_folder_that_is_no_battery_says_what_is_missing(tmp_path, capsys, miss
     (folder / missing).unlink()
     assert main(["--battery", str(folder)]) == 2
     assert missing.removeprefix("all") in capsys.readouterr().err
+
+
+def test_every_labelled_pair_of_the_real_battery_is_in_an_allowed_class(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--battery", str(DATA.parent / "battery"), "--json"]) == 0
+
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary == {"pairs": 288, "correct": 288, "benign_as_shift": 0, "missed": []}
