@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.options import Json
+from forkgate.cli.options import File, FileOption, Json, chosen
 from forkgate.cli.output import data, data_json, leave, say
 
 app = typer.Typer(no_args_is_help=True, help="The configuration file.")
 
 
-def check_config(
-    file: Annotated[Path, typer.Argument(help="Configuration file.")],
-    as_json: Json = False,
-) -> None:
-    """Read a configuration file and name everything that is wrong with it."""
+def check_config(file: File = None, config_file: FileOption = None, as_json: Json = False) -> None:
+    """Read a configuration file and name everything that is wrong with it.
+
+    Exit status: 0 it can be used; 2 it cannot, as `forkgate serve` would say of it.
+    """
     from forkgate.config import ConfigError, load
 
+    file = chosen(file, config_file)
     try:
         config = load(file)
     except ConfigError as error:
@@ -32,7 +30,7 @@ def check_config(
         else:
             for line in error.lines():
                 say(line)
-        leave(Exit.FAIL)
+        leave(Exit.USAGE)
     if as_json:
         data_json({"file": str(file), "ok": True, "problems": []})
     else:
@@ -49,6 +47,6 @@ def schema(as_json: Json = True) -> None:
 
 
 @app.command("check")
-def check(file: Annotated[Path, typer.Argument(help="Configuration file.")], as_json: Json = False) -> None:
+def check(file: File = None, config_file: FileOption = None, as_json: Json = False) -> None:
     """The same as `forkgate check-config`."""
-    check_config(file, as_json)
+    check_config(file, config_file, as_json)

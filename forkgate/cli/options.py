@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = Path("forkgate.yaml")
 
+File = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Configuration file, as with --config. Without either $FORKGATE_CONFIG, else forkgate.yaml.",
+        show_default=False,
+    ),
+]
+FileOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="The same as FILE.", show_default=False)
+]
+"""Of the commands that read a whole file, beside :data:`File`; see :func:`chosen`."""
+
 ConfigFile = Annotated[
     Path,
     typer.Option("--config", "-c", envvar="FORKGATE_CONFIG", help="Configuration file.", show_default=True),
@@ -30,6 +43,18 @@ StateDir = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value on standard output.")]
+
+
+def chosen(file: Path | None, option: Path | None) -> Path:
+    """The one configuration file that a command means: FILE or ``--config``, else the environment's, else
+    ``forkgate.yaml``. Two different files end the command."""
+    if file is not None and option is not None and file != option:
+        leave(Exit.USAGE, f"FILE is {file} and --config is {option}: name one configuration file")
+    typed = file if file is not None else option
+    if typed is not None:
+        return typed
+    named = os.environ.get("FORKGATE_CONFIG")
+    return Path(named) if named else DEFAULT_FILE
 
 
 def read_config(file: Path) -> Config:

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.options import DEFAULT_FILE, read_config
+from forkgate.cli.options import File, FileOption, chosen, read_config
 from forkgate.cli.output import leave
 
 if TYPE_CHECKING:
     from forkgate.supervisor import Parts
 
-File = Annotated[Path, typer.Argument(envvar="FORKGATE_CONFIG", help="Configuration file.")]
-
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """The command behind parses its own options, and answers its own ``--help``."""
 
 
-def serve(file: File = DEFAULT_FILE) -> None:
+def serve(file: File = None, config: FileOption = None) -> None:
     """Run the sidecar: edge workers and a judge under one supervisor, until SIGTERM."""
     from forkgate.supervisor import Parts
 
-    _supervise(file, Parts())
+    _supervise(chosen(file, config), Parts())
 
 
-def edge(file: File = DEFAULT_FILE) -> None:
+def edge(file: File = None, config: FileOption = None) -> None:
     """Run edge workers alone, with the judge that `judge.address` names."""
     from forkgate.supervisor import Parts
 
-    _supervise(file, Parts(judge=False))
+    _supervise(chosen(file, config), Parts(judge=False))
 
 
-def judge(file: File = DEFAULT_FILE) -> None:
+def judge(file: File = None, config: FileOption = None) -> None:
     """Run a judge alone, listening for edges on `judge.address`."""
     from forkgate.supervisor import Parts
 
-    _supervise(file, Parts(edges=False))
+    _supervise(chosen(file, config), Parts(edges=False))
 
 
 def _supervise(file: Path, parts: Parts) -> None:

@@ -11,6 +11,7 @@ from forkgate.config.checks import cross_check
 from forkgate.config.model import Config
 from forkgate.config.policy import read_policies
 from forkgate.config.problems import ConfigError, Problem
+from forkgate.config.repair import readable
 from forkgate.config.shape import build
 from forkgate.config.source import parse
 
@@ -22,8 +23,8 @@ def load(path: str | os.PathLike[str]) -> Config:
     ones, so that every process of the sidecar means the same files.
 
     Raises:
-        ConfigError: with all problems found: those of the YAML, else those of the shape, else those between
-            values.
+        ConfigError: with all problems found: those of the YAML, else those of the shape and, as far as the
+            parts concerned can be read, those between values.
     """
     file = os.fspath(path)
     try:
@@ -47,10 +48,16 @@ def loads(text: str, file: str = "forkgate.yaml") -> Config:
     if data is None:
         raise ConfigError(file, [Problem(path="", message="is empty, start from forkgate.example.yaml")])
     config, problems = build(Config, data)
+    broken: frozenset[str] = frozenset()
+    if config is None:
+        config, broken = readable(data, problems)
     if config is not None:
         config = _anchored(config, Path(file).absolute().parent)
-        problems = cross_check(config)
-        problems += read_policies(config).problems
+        more = cross_check(config, broken)
+        if "rollouts" not in broken:
+            more += read_policies(config).problems
+        named = {problem.path for problem in problems}
+        problems += [problem for problem in more if problem.path not in named]
     if config is None or problems:
         raise ConfigError(file, [_with_line(problem, lines) for problem in problems])
     return config

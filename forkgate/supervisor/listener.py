@@ -14,8 +14,11 @@ class ListenError(Exception):
     """An address that cannot be listened on: what, where, what to do."""
 
 
-def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
+def bind(host: str, port: int, backlog: int, section: str = "listen") -> list[socket.socket]:
     """Listen on every address of ``host``. With port 0 all share the one that the system picks.
+
+    Args:
+        section: of the configuration, for errors.
 
     Raises:
         ListenError: the name is unknown, the port is taken or forbidden.
@@ -23,7 +26,7 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        raise ListenError(f"listen.host: {host!r} has no address: {error.strerror}") from error
+        raise ListenError(f"{section}.host: {host!r} has no address: {error.strerror}") from error
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):
@@ -39,16 +42,26 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
     except OSError as error:
         for one in sockets:
             one.close()
-        raise ListenError(_explain(error, host, port)) from error
+        raise ListenError(_explain(error, host, port, section)) from error
     return sockets
 
 
-def _explain(error: OSError, host: str, port: int) -> str:
+def check(host: str, port: int, section: str) -> None:
+    """Whether a child could listen there now. Raises ListenError.
+
+    It is bound and let go again, so somebody else may take it before the child does. Whoever uses this has to
+    live with that: it makes the usual mistake an error at the start, not an impossible one.
+    """
+    for one in bind(host, port, 1, section):
+        one.close()
+
+
+def _explain(error: OSError, host: str, port: int, section: str) -> str:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"listen.port: {where} is taken by another process, stop that one or choose another port"
+        return f"{section}.port: {where} is taken by another process, stop that one or choose another port"
     if error.errno == errno.EACCES:
-        return f"listen.port: this user may not listen on {where}, choose a port of 1024 or above"
+        return f"{section}.port: this user may not listen on {where}, choose a port of 1024 or above"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"listen.host: {host!r} is no address of this machine"
-    return f"listen: {where}: {error.strerror}"
+        return f"{section}.host: {host!r} is no address of this machine"
+    return f"{section}: {where}: {error.strerror}"

@@ -29,7 +29,7 @@ from forkgate.supervisor import child as children
 from forkgate.supervisor.backoff import Backoff
 from forkgate.supervisor.child import Child, died_of
 from forkgate.supervisor.keeper import TableKeeper
-from forkgate.supervisor.listener import bind
+from forkgate.supervisor.listener import bind, check
 from forkgate.supervisor.plan import edge_settings, first_table, link_address, sidecar_name
 from forkgate.supervisor.watch import JudgeWatch
 from policies.routes import RouteTable
@@ -80,6 +80,9 @@ class Supervisor:
         lock = StateLock(self.paths.lock if self.parts.edges else self.paths.root / "judge-serve.lock")
         lock.acquire()
         try:
+            prometheus = self.config.telemetry.prometheus
+            if self.parts.judge and prometheus is not None:
+                check(prometheus.host, prometheus.port, "telemetry.prometheus")
             self._table = first_table(self.config, self._last_table(), self._latch())
             if self.parts.edges:
                 self._listen()

@@ -22,13 +22,22 @@ class MetricsPage:
         self._registry = CollectorRegistry()
         self._prometheus = PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)
         self._runner: web.AppRunner | None = None
+        self.trouble: str | None = None
+        """Why it could not be listened on, last time."""
 
     @property
     def reader(self) -> MetricReader:
         return self._prometheus
 
+    @property
+    def address(self) -> str | None:
+        """Where it is read; None while it is not listened on."""
+        return f"http://{self.host}:{self.port}/metrics" if self._runner is not None else None
+
     async def start(self) -> None:
-        """Raises PageError when the address is taken."""
+        """Listen, unless it does already. Raises PageError when the address is taken; try again later."""
+        if self._runner is not None:
+            return
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(app, access_log=None)
@@ -37,11 +46,12 @@ class MetricsPage:
             await web.TCPSite(runner, self.host, self.port).start()
         except OSError as error:
             await runner.cleanup()
-            raise PageError(
+            self.trouble = (
                 f"telemetry.prometheus: {self.host}:{self.port} cannot be listened on: {error.strerror}; "
-                "choose another port"
-            ) from error
-        self._runner = runner
+                "stop whoever holds it or choose another port"
+            )
+            raise PageError(self.trouble) from error
+        self._runner, self.trouble = runner, None
         self.port = runner.addresses[0][1]
 
     async def close(self) -> None:

@@ -47,14 +47,14 @@ def test_check_config_passes_a_good_file() -> None:
 def test_check_config_names_every_problem_on_stderr_and_fails() -> None:
     file = BAD / "several_at_once.yaml"
     done = forkgate("check-config", str(file))
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 3
     assert all(line.startswith(f"{file}:") for line in done.stderr.splitlines())
 
 
 def test_check_config_as_json_is_one_value_on_stdout() -> None:
     done = forkgate("check-config", str(BAD / "percent_range.yaml"), "--json")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (2, "")
     told = json.loads(done.stdout)
     assert told["ok"] is False
     assert told["problems"][0]["message"] == "150 is outside 0-100"
@@ -133,3 +133,44 @@ def test_engine_without_torch_says_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "forkgate engine: torch not installed, run: pip install 'forkgate[torch]'\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "edge", "judge", "check-config"])
+@pytest.mark.parametrize("typed", [("{}",), ("--config", "{}"), ("-c", "{}"), ("{}", "--config", "{}")])
+def test_file_is_an_argument_or_an_option(command: str, typed: tuple[str, ...]) -> None:
+    bad = str(BAD / "home_unknown.yaml")
+    done = forkgate(command, *(word.format(bad) for word in typed), FORKGATE_CONFIG="/nonexistent.yaml")
+    assert done.returncode == 2
+    assert "home: no pool is called 'olds', did you mean 'old'?" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_two_different_files_are_refused(command: str) -> None:
+    done = forkgate(command, "a.yaml", "--config", "b.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "FILE is a.yaml and --config is b.yaml: name one configuration file\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_file_that_nobody_typed_is_the_environments(command: str) -> None:
+    done = forkgate(command, FORKGATE_CONFIG="/nonexistent.yaml")
+    assert (done.returncode, done.stderr) == (2, "/nonexistent.yaml: no such file\n")
+
+
+def test_serve_refuses_a_taken_metrics_port(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        file = tmp_path / "forkgate.yaml"
+        file.write_text(
+            "listen: {port: 0}\n"
+            "state_dir: state\n"
+            "pools: [{name: old, endpoints: ['http://127.0.0.1:9']}]\n"
+            "home: old\n"
+            f"telemetry: {{prometheus: {{port: {port}}}}}\n"
+        )
+        done = forkgate("serve", str(file))
+    assert done.returncode == 2
+    told = f"telemetry.prometheus.port: 127.0.0.1:{port} is taken by another process"
+    assert told in done.stderr.splitlines()[-1]

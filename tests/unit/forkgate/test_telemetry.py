@@ -106,3 +106,22 @@ def test_taken_port_is_refused_in_words() -> None:
                 await MetricsPage("127.0.0.1", port).start()
 
     asyncio.run(main())
+
+
+def test_port_that_comes_free_is_taken_at_the_next_try() -> None:
+    async def main() -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            page = MetricsPage("127.0.0.1", other.getsockname()[1])
+            with pytest.raises(PageError):
+                await page.start()
+            assert page.address is None
+            assert "choose another port" in (page.trouble or "")
+        await page.start()
+        await page.start()  # it listens already
+        assert page.address == f"http://127.0.0.1:{page.port}/metrics"
+        assert page.trouble is None
+        await page.close()
+
+    asyncio.run(main())
