@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from engines.model import ModelError, ensure_smollm2
 from forkgate.cli.exits import Exit
 from forkgate.demo.door import AsyncDoor
+from forkgate.demo.plain import PlainStages
 from forkgate.demo.prompts import PROMPTS
 from forkgate.demo.stack import Child, DemoError, start_engine
 from forkgate.demo.story import Seen, judge, tell
@@ -118,10 +119,10 @@ def _cancelled_by_sigterm() -> None:
 
 
 async def _start(
-    folder: Path, bar: Progress, children: contextlib.ExitStack
+    folder: Path, bar: Progress | PlainStages, children: contextlib.ExitStack
 ) -> tuple[Path, StatePaths, dict[str, str]]:
     """Model, two engines, forkgate. Returns the configuration file, its state and the engines' URLs."""
-    task = bar.add_task("model", total=1.0)
+    task = bar.add_task("model SmolLM2-135M", total=1.0)
     model = await asyncio.to_thread(
         ensure_smollm2, None, lambda what, share: bar.update(task, description=what, completed=share)
     )
@@ -132,7 +133,7 @@ async def _start(
     for pool in (BASELINE, CANDIDATE):
         urls[pool] = await asyncio.to_thread(start_engine, pool, model, pool, folder, children)
         bar.advance(task)
-    bar.update(task, description=f"engines: {BASELINE} (old), {CANDIDATE} (new)")
+    bar.update(task, description=f"engines: {BASELINE} (old), {CANDIDATE} (new)", completed=2)
 
     config = folder / "forkgate.yaml"
     paths = StatePaths(folder / "state")
@@ -169,7 +170,9 @@ async def _until_ready(paths: StatePaths, serve: Child) -> None:
     raise DemoError(f"forkgate was not ready within {READY_S:.0f} s; see {serve.log}")
 
 
-async def _watch(door: AsyncDoor, paths: StatePaths, bar: Progress, urls: dict[str, str]) -> Seen:
+async def _watch(
+    door: AsyncDoor, paths: StatePaths, bar: Progress | PlainStages, urls: dict[str, str]
+) -> Seen:
     """Send traffic until the rollback, then a little more; gather what is needed to judge."""
     url = "http://" + (await door.get("/v1/status"))["listen"][0]
     fingerprints = {pool: await _fingerprint(engine) for pool, engine in urls.items()}
@@ -186,7 +189,7 @@ async def _watch(door: AsyncDoor, paths: StatePaths, bar: Progress, urls: dict[s
                 await running
             if len(traffic.answers) >= MOST_REQUESTS:
                 break
-            bar.update(task, description=f"live traffic; {rollout['pairs']} pairs compared")
+            bar.update(task, description=f"live traffic; {rollout['pairs']} pairs")
             await asyncio.sleep(0.2)
     finally:
         traffic.stop()
@@ -262,7 +265,9 @@ async def _keep(console: Console, config: Path, seen: Seen) -> None:
     console.print("stopping ...")
 
 
-def _bar(console: Console) -> Progress:
+def _bar(console: Console) -> Progress | PlainStages:
+    if not console.is_terminal:
+        return PlainStages(console)
     return Progress(
         TextColumn("{task.description:<52}"),
         BarColumn(bar_width=24),
