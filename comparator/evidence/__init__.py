@@ -19,6 +19,7 @@ Time arrives as an argument. Nothing here is asynchronous; the judge gives the s
 """
 
 from comparator.evidence.errors import (
+    EvidenceAmbiguous,
     EvidenceBusy,
     EvidenceCorrupt,
     EvidenceError,
@@ -50,6 +51,7 @@ __all__ = [
     "Added",
     "Batch",
     "Drop",
+    "EvidenceAmbiguous",
     "EvidenceBusy",
     "EvidenceCorrupt",
     "EvidenceError",

@@ -49,6 +49,10 @@ class EvidenceNotFound(EvidenceError):  # noqa: N818
     """No such capture in the store."""
 
 
+class EvidenceAmbiguous(EvidenceError):  # noqa: N818
+    """More than one capture has an ID that begins so."""
+
+
 _BUSY = "locked by another process; only one judge may write to a store"
 _CANNOT_OPEN = "cannot be opened; check the directory and its permissions"
 _DENIED = "permission denied; check the owner of the file"

@@ -10,7 +10,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from comparator.evidence import tables
-from comparator.evidence.errors import EvidenceError, EvidenceNotFound, mapped
+from comparator.evidence.errors import EvidenceAmbiguous, EvidenceError, EvidenceNotFound, mapped
 from comparator.evidence.export import export_line
 from comparator.evidence.rows import LedgerCounts, Page, Shown, StoreStatus, VerdictRow
 from comparator.evidence.schema import prepare, version_of
@@ -20,6 +20,10 @@ BUSY_TIMEOUT_S = 2.0
 """How long a statement waits for another process' lock before :class:`EvidenceBusy`."""
 
 MAX_PAGE = 1_000
+MIN_PREFIX = 8
+"""Characters of a capture ID that may stand for it, at least."""
+MAX_NAMED = 4
+"""IDs named of those that a prefix may mean."""
 
 Rows = list[Any]
 Conditions = list[str]
@@ -96,6 +100,44 @@ class EvidenceReader:
         )
         pairs = tuple(tables.pair_of(row) for row in rows[:limit])
         return Page(pairs=pairs, cursor=str(pairs[-1].id) if len(rows) > limit else None)
+
+    def resolve(self, given: str) -> str:
+        """The capture ID that is ``given``, or the only one that begins with it.
+
+        Raises:
+            EvidenceNotFound: none does, or fewer than :data:`MIN_PREFIX` characters were given.
+            EvidenceAmbiguous: several do; the message names some.
+        """
+        if self._all("SELECT 1 FROM exchange WHERE capture_id = ? LIMIT 1", [given]) or self._all(
+            "SELECT 1 FROM fork WHERE capture_id = ? LIMIT 1", [given]
+        ):
+            return given
+        if len(given) < MIN_PREFIX:
+            raise EvidenceNotFound(
+                self.path,
+                f"no capture {given}; give the whole ID or at least its first {MIN_PREFIX} characters, "
+                "`forkgate evidence list` shows what there is",
+            )
+        # A range, not LIKE: it uses the index, and no character of the prefix means anything but itself.
+        bounds = [given, given + "\U0010ffff"]
+        found = self._all(
+            "SELECT capture_id FROM exchange WHERE capture_id > ? AND capture_id < ? UNION "
+            "SELECT capture_id FROM fork WHERE capture_id > ? AND capture_id < ? ORDER BY 1 LIMIT ?",
+            [*bounds, *bounds, MAX_NAMED + 1],
+        )
+        ids = [row[0] for row in found]
+        if not ids:
+            raise EvidenceNotFound(
+                self.path, f"no capture {given}; `forkgate evidence list` shows what there is"
+            )
+        if len(ids) > 1:
+            more = ", ..." if len(ids) > MAX_NAMED else ""
+            raise EvidenceAmbiguous(
+                self.path,
+                f"several captures begin with {given}: {', '.join(ids[:MAX_NAMED])}{more}; "
+                "give more of the ID",
+            )
+        return str(ids[0])
 
     def show(self, capture_id: str) -> Shown:
         """Everything about one capture.

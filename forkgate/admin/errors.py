@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from comparator.evidence import EvidenceError, EvidenceNotFound
+from comparator.evidence import EvidenceAmbiguous, EvidenceError, EvidenceNotFound
 from forkgate.admin.port import Refused
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ async def errors(
         return error_response(error.status, str(error), param=error.param, code=error.code)
     except EvidenceNotFound as error:
         return error_response(404, str(error), code="not_found")
+    except EvidenceAmbiguous as error:
+        return error_response(409, str(error), code="ambiguous")
     except EvidenceError as error:
         return error_response(503, str(error), code="evidence_unavailable")
     except web.HTTPException as error:

@@ -43,8 +43,9 @@ class EvidenceRoutes:
         return json_response({"pairs": pairs, "cursor": page.cursor})
 
     async def show(self, request: web.Request) -> web.Response:
-        capture_id = request.match_info["id"]
-        shown = await self._read(lambda reader: reader.show(capture_id))
+        given = request.match_info["id"]
+        shown = await self._read(lambda reader: reader.show(reader.resolve(given)))
+        capture_id = shown.capture_id
         explanations = explain(shown)
         text = "\n".join(as_text(one) for one in explanations)
         if not explanations:

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="What was compared: list, show, export, run again.")
 
-CaptureId = Annotated[str, typer.Argument(help="The capture's ID, as `evidence list` prints it.")]
+CaptureId = Annotated[
+    str,
+    typer.Argument(
+        help="The capture's ID, as `evidence list` prints it; its first 8 characters or more will do."
+    ),
+]
 Rollout = Annotated[str | None, typer.Option("--rollout", help="Only this rollout's.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
 ForkedOnly = Annotated[bool, typer.Option("--forked", help="Only pairs that forked.")]

@@ -7,9 +7,17 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 import uvloop
 
-from comparator.evidence import Batch, EvidenceStore, PairDone
+from comparator.evidence import (
+    Batch,
+    EvidenceAmbiguous,
+    EvidenceNotFound,
+    EvidenceReader,
+    EvidenceStore,
+    PairDone,
+)
 from forkgate.admin import AdminServer
 from tests.support.exchanges import pair
 from tests.unit.forkgate.test_admin import NotedJudge
@@ -69,3 +77,32 @@ def test_export_takes_json_for_an_answer(tmp_path: Path) -> None:
     code, out = commands(tmp_path, "evidence", "export", "--json")
     assert code == 0
     assert len([json.loads(line) for line in out.splitlines()]) == PAIRS
+
+
+def test_pair_is_shown_by_a_beginning_of_its_id_that_no_other_has(tmp_path: Path) -> None:
+    store = EvidenceStore(tmp_path / "evidence.db", 100_000_000)
+    ids = ("01a2293f-9a5e-7119", "01a2293f-9a5e-7120", "01a22940-0000-7000")
+    store.add(
+        Batch(
+            pairs=tuple(
+                PairDone(pair=pair((1, 2), (1, 3), capture_id=one), incarnation="e", sequence=place + 1)
+                for place, one in enumerate(ids)
+            )
+        )
+    )
+    store.close()
+    with EvidenceReader(tmp_path / "evidence.db") as reader:
+        assert reader.resolve("01a22940") == ids[2]
+        assert reader.resolve(ids[0]) == ids[0]
+        with pytest.raises(EvidenceAmbiguous, match=r"7119, 01a2293f-9a5e-7120; give more of the ID"):
+            reader.resolve("01a2293f")
+        with pytest.raises(EvidenceNotFound, match="at least its first 8 characters"):
+            reader.resolve("01a2294")
+        for nobody in ("01a2295f-0", "01a22940%", "01a22940_"):
+            with pytest.raises(EvidenceNotFound, match="no capture"):
+                reader.resolve(nobody)
+
+
+def test_unknown_id_is_a_usage_error(tmp_path: Path) -> None:
+    code, out = commands(tmp_path, "evidence", "show", "c-999999")
+    assert (code, out) == (2, b"")
