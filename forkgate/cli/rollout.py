@@ -24,7 +24,8 @@ def list_(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json
         data_json(rollouts)
         return
     for one in rollouts:
-        data(f"{one['name']}  {one['state']}  {one['baseline']} → {one['candidate']}  forks {one['forks']}")
+        counts = f"pairs {one['pairs']}  forks {one['forks']}"
+        data(f"{one['name']}  {one['state']}  {one['baseline']} → {one['candidate']}  {counts}")
     if not rollouts:
         say("no rollouts are configured")
 

@@ -33,7 +33,7 @@ def describe(answer: dict[str, Any], option: str = "") -> list[str]:
     ]
     lines += _edges(answer)
     for pool in answer["pools"]:
-        lines += _pool(pool)
+        lines += pool_lines(pool)
     lines += ["", *ledger_lines(answer["ledger"])]
     for rollout in answer["rollouts"]:
         lines += ["", *rollout_lines(rollout, option)]
@@ -55,17 +55,20 @@ def _edges(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _pool(pool: dict[str, Any]) -> list[str]:
+def pool_lines(pool: dict[str, Any]) -> list[str]:
+    """One pool: each engine, what it honours and lacks, when it answered last."""
     lines = ["", f"pool {pool['name']}" + ("  (home)" if pool["home"] else "")]
     for endpoint in pool["endpoints"]:
-        if endpoint["error"] is not None:
-            why = endpoint["error"].removeprefix(endpoint["url"] + ": ")
-            lines.append(f"  {endpoint['url']}  {endpoint['engine']}: {why}")
+        heard = (
+            "" if endpoint["answered_s"] is None else f", last answered {_span(endpoint['answered_s'])} ago"
+        )
+        if endpoint["trouble"] is not None:
+            lines.append(f"  {endpoint['url']}  {endpoint['engine']}: {endpoint['trouble']}{heard}")
             continue
         version = f" {endpoint['version']}" if endpoint["version"] else ""
         model = f", model {endpoint['model']}" if endpoint["model"] else ""
         depth = f"top-{endpoint['max_logprobs']} logprobs"
-        lines.append(f"  {endpoint['url']}  {endpoint['engine']}{version}{model}, {depth}")
+        lines.append(f"  {endpoint['url']}  {endpoint['engine']}{version}{model}, {depth}{heard}")
         lines.append(f"    honours: {', '.join(endpoint['has']) or 'nothing that was asked for'}")
         lines += [f"    lacks {name}: {why}" for name, why in sorted(endpoint["missing"].items())]
     return lines
@@ -83,13 +86,26 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     return lines
 
 
+def pairs_line(rollout: dict[str, Any]) -> str:
+    """Which of the pairs were compared, and what became of the others."""
+    why = ", ".join(
+        f"{reason.replace('_', ' ')} {count}"
+        for reason, count in sorted(rollout["set_aside_reasons"].items())
+    )
+    return (
+        f"pairs {rollout['pairs']}: {rollout['compared']} compared to the end or a fork, "
+        f"{rollout['set_aside']} set aside{f' ({why})' if why else ''}, "
+        f"{rollout['candidate_failed']} where the candidate failed"
+    )
+
+
 def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     """One rollout: where it stands, why, and what each gate says."""
     lines = [
         f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['state']}",
         f"  policy {rollout['policy']['name']} {rollout['policy']['digest']}",
         f"  canary tenants: {', '.join(rollout['canary_tenants']) or 'none'}",
-        f"  pairs {rollout['pairs']}, forks {rollout['forks']}, set aside {rollout['set_aside']}",
+        f"  {pairs_line(rollout)}, forks {rollout['forks']}",
     ]
     shadow = rollout["shadow"]
     if shadow is not None:

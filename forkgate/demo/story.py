@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from forkgate.cli.status import pairs_line
 from forkgate.demo.traffic import Answer
 
 
@@ -102,6 +103,7 @@ def tell(seen: Seen, checks: Sequence[Check]) -> list[str]:
         f"ledger     captured {ledger['captured']} = compared {ledger['compared']}"
         f" + dropped {sum(ledger['dropped'].values())}{dropped} + in flight {ledger['in_flight']}"
     )
+    lines.append(f"rollout    {pairs_line(rollout)}")
     if rollout["latched"] is not None:
         lines.append(f"breach     {rollout['latched']['gate']}: {rollout['latched']['reason']}")
     if seen.flips:

@@ -13,6 +13,7 @@ import msgspec
 
 from comparator.evidence import VerdictRow
 from comparator.pair import ForkSeen, Pair
+from comparator.records import Outcome
 from forkgate.config.model import Config, RolloutSection
 from forkgate.state.latch import Latch
 from policies.gates.base import Evidence
@@ -38,8 +39,25 @@ class Tally(msgspec.Struct, kw_only=True):
     """What a rollout has seen in this judge's life, for people."""
 
     pairs: int = 0
-    forks: int = 0
+    """Finished pairs: the three below together."""
+    compared: int = 0
+    """To the end, or to a fork."""
+    failed: int = 0
+    """The candidate failed before either."""
     set_aside: int = 0
+    """Worth nothing as evidence, by reason in :attr:`reasons`."""
+    reasons: dict[str, int] = {}
+    forks: int = 0
+
+    def add(self, pair: Pair) -> None:
+        self.pairs += 1
+        if pair.set_aside is not None:
+            self.set_aside += 1
+            self.reasons[pair.set_aside.value] = self.reasons.get(pair.set_aside.value, 0) + 1
+        elif pair.fork is not None or pair.right.outcome in (Outcome.COMPLETED, Outcome.CUT):
+            self.compared += 1
+        else:
+            self.failed += 1
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +107,7 @@ class Desk:
         if isinstance(item, ForkSeen):
             tally.forks += 1
         else:
-            tally.pairs += 1
-            tally.set_aside += item.set_aside is not None
+            tally.add(item)
         return self._step(name, Observed(items=(item,), unix_s=unix_s))
 
     def observe_live(self, items: Sequence[Evidence], unix_s: float) -> Asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import ssl
 import time
@@ -16,9 +17,10 @@ from forkgate.config.model import Config, PoolSection
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-"""Between probes of an endpoint that did not answer."""
+"""Between probes of an endpoint that did not answer, and at least between any two."""
 REFRESH_S = 300.0
-"""Between probes of one that did: a server that is replaced in place is noticed."""
+"""Between probes of one that did: a server that is replaced in place is noticed. An arm that gets no answer
+there has it probed sooner."""
 PROBE_TIMEOUT_S = 120.0
 
 
@@ -36,7 +38,11 @@ class OpenEngine(Protocol):
 
 
 class Endpoint:
-    """One engine and what its last probe found."""
+    """One engine, what its last probe found, and whether it has answered since.
+
+    Implements :class:`proxy.mirror.ShadowEndpoint`: arms say what they met, which is how a dead engine is
+    known long before its next probe is due. Only a probe clears what they say.
+    """
 
     def __init__(self, url: str, engine: Engine, kind: str) -> None:
         self.url = url
@@ -44,6 +50,43 @@ class Endpoint:
         self.kind = kind
         self.probe: Probe | None = None
         self.error: str | None = "not probed yet"
+        self.doubted = asyncio.Event()
+        """An arm got no answer: probe soon."""
+        self._answered_s: float | None = None
+        self._silent_since_unix_s: float | None = None
+
+    def answered(self) -> None:
+        self._answered_s = time.monotonic()
+
+    def not_answering(self, why: str) -> None:
+        if self._silent_since_unix_s is None:
+            self._silent_since_unix_s = time.time()
+            log.warning("engine does not answer", extra={"endpoint": self.url, "error": why})
+        self.error = why
+        self.doubted.set()
+
+    def probed(self, probe: Probe) -> None:
+        """It answers."""
+        self.probe, self.error, self._silent_since_unix_s = probe, None, None
+        self.answered()
+
+    def not_probed(self, why: str) -> None:
+        """A probe failed."""
+        self.error = why
+        if self.probe is not None and self._silent_since_unix_s is None:
+            self._silent_since_unix_s = time.time()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it is of no use now, in words; None while it answers."""
+        if self.error is None:
+            return None
+        why = self.error.removeprefix(f"{self.url}: ")
+        since_s = self._silent_since_unix_s
+        if self.probe is None or since_s is None:
+            return why  # it never answered
+        since = datetime.datetime.fromtimestamp(since_s, tz=datetime.UTC)
+        return f"not answering since {since:%Y-%m-%d %H:%M:%S} UTC: {why}"
 
     def view(self) -> dict[str, Any]:
         """For ``/v1/status``."""
@@ -58,6 +101,9 @@ class Endpoint:
             "max_logprobs": probe.max_logprobs if probe is not None else None,
             "facts": {name: _fact(fact) for name, fact in probe.facts.items()} if probe is not None else {},
             "error": self.error,
+            "trouble": self.trouble,
+            "answered_s": None if self._answered_s is None else time.monotonic() - self._answered_s,
+            "silent_since_unix_s": self._silent_since_unix_s,
         }
 
 
@@ -141,18 +187,30 @@ class Fleet:
         ]
 
     def unprobed(self) -> list[str]:
-        """Endpoints whose engine has not answered a probe."""
+        """Endpoints whose engine has never answered a probe: what readiness waits for."""
+        return [line for one, line in self._troubles() if one.probe is None]
+
+    def troubles(self) -> list[str]:
+        """Those, and the endpoints that have answered before and do not now."""
+        return [line for _, line in self._troubles()]
+
+    def _troubles(self) -> list[tuple[Endpoint, str]]:
         return [
-            f"pool {name}: {one.url}: {(one.error or '').removeprefix(f'{one.url}: ')}"
+            (one, f"pool {name}: {one.url}: {one.trouble}")
             for name, (_, endpoints) in self._pools.items()
             for one in endpoints
-            if one.probe is None
+            if one.trouble is not None
         ]
 
     async def _watch(self, pool: str, one: Endpoint) -> None:
         while True:
+            one.doubted.clear()
             await self._probe(pool, one)
-            await asyncio.sleep(REFRESH_S if one.error is None else RETRY_S)
+            await asyncio.sleep(RETRY_S)
+            if one.error is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REFRESH_S - RETRY_S):
+                        await one.doubted.wait()
 
     async def _probe(self, pool: str, one: Endpoint) -> None:
         started = time.monotonic()
@@ -161,19 +219,19 @@ class Fleet:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 probe = await one.engine.probe()
         except EngineError as error:
-            one.error = str(error)
+            one.not_probed(str(error))
         except TimeoutError:
-            one.error = f"{one.url}: no answer to a probe within {PROBE_TIMEOUT_S:g} s"
+            one.not_probed(f"{one.url}: no answer to a probe within {PROBE_TIMEOUT_S:g} s")
         except Exception as error:
             # A bug of an adapter must not end the probes of its endpoint unseen.
-            one.error = f"{one.url}: {type(error).__name__}: {error}"
+            one.not_probed(f"{one.url}: {type(error).__name__}: {error}")
             log.exception("a probe failed in a way that no adapter may", extra={"endpoint": one.url})
         else:
             changed = one.probe is None or (probe.version, probe.missing) != (
                 one.probe.version,
                 one.probe.missing,
             )
-            one.probe, one.error = probe, None
+            one.probed(probe)
             if changed:
                 log.info(
                     "engine probed",

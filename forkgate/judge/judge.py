@@ -9,6 +9,7 @@ stored, and a breach is on its way before its reason is logged.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 FLIPS_KEPT = 1_000
 """Rollbacks remembered with their numbers, for people and the bench."""
+LIFT_S = 5.0
+"""How long a lift waits for the pair that decided the rollback to be aborted and stored."""
 
 
 class Judge:
@@ -185,8 +188,9 @@ class Judge:
     def flip_published(self, rollback: Rollback, written: Written, epoch: int) -> None:
         self.desk.mark_durable(rollback.rollout, written.durable)
         assert self._mirror is not None
-        self._spawn(self._mirror.stop_rollout(rollback.rollout, rollback.verdict.reason))
         deciding = rollback.verdict.deciding_id
+        # The pair that decided is what people will look at: it may end by itself, all others are aborted.
+        self._spawn(self._mirror.stop_rollout(rollback.rollout, rollback.verdict.reason, spare=deciding))
         if deciding is not None:
             self.writer.note(
                 Pin(
@@ -227,6 +231,8 @@ class Judge:
         """
         state = self.desk.state(name)
         keeper = self.publisher.keeper
+        if state.stage is Stage.ROLLED_BACK:
+            await self._end_what_was_spared(name)
         if state.stage is Stage.ROLLED_BACK and name in keeper.latch.latched:
             written = await self.publisher.lift(name, why, time.time())
             if not written.durable:
@@ -245,6 +251,16 @@ class Judge:
         for cause in publishing:
             await self.publisher.publish(cause)
         return True
+
+    async def _end_what_was_spared(self, name: str) -> None:
+        """The pair that decided a rollback must not decide the next one: it ends while the latch still
+        stands."""
+        if self._mirror is None:
+            return
+        # Pairs are observed before they wait for the store, so a store that hangs holds up no lift.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIFT_S):
+                await self._mirror.stop_rollout(name, "the rollback was lifted")
 
     async def settle(self, timeout_s: float) -> None:
         """Let what is under way come to its end: no flip is abandoned half-way by a shutdown."""

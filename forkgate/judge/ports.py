@@ -14,8 +14,10 @@ class MirrorPort(Protocol):
         """Take one capture; never waits. Exactly one end of it is reported later."""
         ...
 
-    async def stop_rollout(self, name: str, reason: str) -> None:
-        """Abort its arms and refuse its captures from now on."""
+    async def stop_rollout(self, name: str, reason: str, *, spare: str | None = None) -> None:
+        """Abort its arms, but for those of capture ``spare``, and refuse its captures from now on.
+
+        Returns when nothing of it runs any more."""
         ...
 
     def resume_rollout(self, name: str) -> None:

@@ -138,7 +138,8 @@ class JudgeProcess:
             self.settings, judge, server, fleet, mirror, Replayer(config, fleet, self.paths.evidence)
         )
         admin = AdminServer(self.paths.admin_socket, views)
-        await self._listen(admin, page, server, views)
+        views.page = page
+        await self._listen(admin, page, server)
         fleet.start()
         for state in desk.states():
             if not state.mirrors:  # what edges copied before they heard of it is dropped, not run
@@ -146,7 +147,7 @@ class JudgeProcess:
         for asked in checkpoints.caught_up:
             judge.obey(asked, time.monotonic())
         self._say_ready(publisher.table.epoch, keeper.durable)
-        upkeep = self._upkeep(publisher, checkpoints, mirror)
+        upkeep = self._upkeep(publisher, checkpoints, mirror, page)
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
         _watchdog(config.judge.drain_s + HARD_STOP_S)
@@ -188,17 +189,19 @@ class JudgeProcess:
                 desk.mark_durable(state.plan.name, keeper.durable)
         return desk
 
-    async def _listen(
-        self, admin: AdminServer, page: MetricsPage | None, server: LinkServer, views: Views
-    ) -> None:
+    async def _listen(self, admin: AdminServer, page: MetricsPage | None, server: LinkServer) -> None:
         try:
             await admin.start()
-            if page is not None:
-                await page.start()
-                views.metrics_address = f"http://{page.host}:{page.port}/metrics"
             await server.start()
-        except (AdminError, PageError, LinkError) as error:
+        except (AdminError, LinkError) as error:
             raise StartError(str(error)) from error
+        if page is not None:
+            try:
+                await page.start()
+            except PageError as error:
+                # The supervisor found the port free a moment ago, or a judge before had it. Judging matters
+                # more than being watched: upkeep tries again, and the status says so meanwhile.
+                log.error("running without metrics", extra={"error": str(error)})
 
     def _observed(
         self, server: LinkServer, publisher: Publisher, desk: Desk, writer: EvidenceWriter
@@ -216,7 +219,7 @@ class JudgeProcess:
         )
 
     def _upkeep(
-        self, publisher: Publisher, checkpoints: Checkpoints, mirror: Mirror
+        self, publisher: Publisher, checkpoints: Checkpoints, mirror: Mirror, page: MetricsPage | None
     ) -> list[asyncio.Task[None]]:
         """What is looked after once a second, each by a task of its own: a disk that hangs in one must not
         keep the others waiting."""
@@ -241,7 +244,17 @@ class JudgeProcess:
                     for name in keeper.latch.latched:
                         publisher.latch_durable(name)
 
-        parts = {"clock": clock, "latch": latch, "checkpoint": checkpoints.save}
+        async def metrics() -> None:
+            """The page's way to a port that somebody else held."""
+            if page is None or page.address is not None:
+                return
+            try:
+                await page.start()
+            except PageError:
+                return  # said when it began, and in the status
+            log.info("metrics are served now", extra={"address": page.address})
+
+        parts = {"clock": clock, "latch": latch, "checkpoint": checkpoints.save, "metrics": metrics}
         return [asyncio.create_task(_every_second(part, work)) for part, work in parts.items()]
 
     def _first_epoch(self, latch_epoch: int) -> int:

@@ -2,8 +2,9 @@
 stands.
 
 Same token IDs, same explicit parameters, same seed, same logprob depth, a fresh cache salt each; both arms
-at once, each on its own pool as it is now. What is found is told, not stored: evidence is what traffic
-brought.
+at once, each on its own pool as it is now, as in the original. What is not run again is the rest of that
+moment: other requests shared the engines' batches then, and a batch may decide a near tie. What is found is
+told, not stored: evidence is what traffic brought.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import msgspec
 
 from comparator.compare import compare
 from comparator.evidence import EvidenceReader, Shown
+from comparator.evidence.explain import Explanation, explain
 from comparator.evidence.export import json_safe
 from comparator.pair import Fork, ForkSide, Pair
 from comparator.records import Exchange, ExchangeId, Outcome
+from comparator.taxonomy import ForkClass
 from forkgate.admin.port import Refused
 from forkgate.config.model import Config
 from forkgate.judge.fleet import Endpoint, Fleet
@@ -36,6 +39,23 @@ class Verdict(enum.StrEnum):
     MOVED = "moved"  # another position, or other tokens there
     VANISHED = "vanished"  # forked then, equal now
     APPEARED = "appeared"  # equal then, forks now
+
+
+NOTE = (
+    "replay runs both arms at once but alone: the batches that other requests shared with them are not "
+    "reproduced"
+)
+NEAR_TIES = (ForkClass.TIE_FLIP, ForkClass.COUPLED_FLIP)
+NEAR_TIE = (
+    "this fork was a near tie, which another batch alone may flip: the stored evidence stands, and this "
+    "answer says only that the difference depends on the batch"
+)
+MEANING = {
+    Verdict.VANISHED: "the fork was no near tie: its batch, or a pool that has changed since, decided it",
+    Verdict.MOVED: "the arms still differ, at another place: the difference is real, its place not fixed",
+    Verdict.APPEARED: "equal then, not now: a near tie in another batch, or a pool that has changed since",
+}
+"""What an answer other than "stands" means, in a sentence."""
 
 
 class Replayer:
@@ -69,17 +89,21 @@ class Replayer:
                 raise Refused(502, f"{one.arm.value} on {one.endpoint}: {one.error}", code="engine_failed")
         before, now = compare(left, right), compare(new_left, new_right)
         verdict = judge(before.fork, now.fork)
+        (then,) = explain(shown)[:1]
         return {
-            "capture_id": capture_id,
+            "capture_id": shown.capture_id,
             "verdict": verdict.value,
             "before": _told(before),
             "now": _told(now),
-            "text": _text(verdict, before, now),
+            "fork_class": then.fork_class,
+            "fork_reason": then.fork_reason,
+            "note": NOTE,
+            "text": _text(verdict, before, now, then),
         }
 
     def _show(self, capture_id: str) -> Shown:
         with EvidenceReader(self._evidence) as reader:
-            return reader.show(capture_id)
+            return reader.show(reader.resolve(capture_id))
 
     def _endpoint(self, exchange: Exchange) -> Endpoint:
         """The endpoint that answered then if its pool still has it, else the pool's first."""
@@ -148,14 +172,22 @@ def _told(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _text(verdict: Verdict, before: Pair, now: Pair) -> str:
+def _text(verdict: Verdict, before: Pair, now: Pair, then: Explanation) -> str:
     said = {
         Verdict.STANDS: "the fork stands" if before.fork is not None else "equal then, equal now",
         Verdict.MOVED: "the fork moved",
         Verdict.VANISHED: "the fork vanished: the arms are equal now",
         Verdict.APPEARED: "a fork appeared: the arms were equal then",
     }[verdict]
-    return "\n".join([said, f"  then  {_line(before)}", f"  now   {_line(now)}"])
+    lines = [said, f"  then  {_line(before)}", f"  now   {_line(now)}"]
+    if then.fork_class is not None:
+        lines.append(f"  class of that fork: {then.fork_class.replace('_', ' ')}, {then.fork_reason}")
+    if verdict is Verdict.STANDS:
+        return "\n".join(lines)
+    meaning = MEANING[verdict]
+    if verdict is not Verdict.APPEARED and then.fork_class in NEAR_TIES:
+        meaning = NEAR_TIE
+    return "\n".join([*lines, f"  {NOTE}:", f"  {meaning}"])
 
 
 def _line(pair: Pair) -> str:

@@ -19,6 +19,7 @@ from forkgate.judge.replay import Replayer
 from forkgate.judge.settings import JudgeSettings
 from forkgate.state.paths import StatePaths
 from forkgate.supervisor.plan import sidecar_name
+from forkgate.telemetry import MetricsPage
 from policies.rollout import RolloutState, Stage
 from proxy.ledger import Balance
 from proxy.link.server import LinkServer
@@ -51,7 +52,7 @@ class Views:
         self._started = time.monotonic()
         self._started_unix_s = time.time()
         self.evidence_path: Path = self._paths.evidence
-        self.metrics_address: str | None = None
+        self.page: MetricsPage | None = None
 
     async def status(self) -> dict[str, Any]:
         table = self._judge.publisher.table
@@ -67,7 +68,7 @@ class Views:
                 "uptime_s": time.monotonic() - self._started,
             },
             "listen": self._listen(),
-            "metrics": self.metrics_address,
+            "metrics": self.page.address if self.page is not None else None,
             "epoch": table.epoch,
             "home": table.home,
             "routes": dict(table.routes),
@@ -127,15 +128,19 @@ class Views:
         return await self._replayer.replay(capture_id)
 
     def not_ready(self) -> list[str]:
+        """What has to happen once. An engine that dies later is a trouble, not a reason to take this sidecar
+        out of service: its edges answer clients whatever becomes of a shadow's engine."""
         return self._fleet.unprobed()
 
     def troubles(self) -> list[str]:
         """What a person should look at, in words."""
-        found = list(self._fleet.unprobed())
+        found = self._fleet.troubles()
         if self._judge.writer.trouble is not None:
             found.append(self._judge.writer.trouble)
         if self._judge.writer.notes_lost:
             found.append(f"{self._judge.writer.notes_lost} drops or verdicts could not be kept")
+        if self.page is not None and self.page.trouble is not None:
+            found.append(f"running without metrics: {self.page.trouble}")
         keeper = self._judge.publisher.keeper
         if not keeper.durable:
             found.append(f"the rollback latch is not durable: {keeper.trouble or 'being written'}")
@@ -172,7 +177,10 @@ class Views:
             "canary_tenants": list(plan.canary_tenants),
             "pairs": tally.pairs,
             "forks": tally.forks,
+            "compared": tally.compared,
+            "candidate_failed": tally.failed,
             "set_aside": tally.set_aside,
+            "set_aside_reasons": dict(tally.reasons),
             "encoding_mismatches": state.encoding_mismatches,
             "evidence": state.evidence,
             "latched": None

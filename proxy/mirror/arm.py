@@ -42,7 +42,7 @@ from engines.base import (
     Prompt,
     Steps,
 )
-from proxy.mirror.pools import ShadowEndpoint
+from proxy.mirror.pools import ShadowEndpoint, note_end
 
 _LOG = logging.getLogger(__name__)
 
@@ -143,11 +143,15 @@ async def run_arm(
         async with asyncio.timeout(limits.timeout_s):
             finish = await _stream(endpoint, prompt, limits, steps, control, on_steps)
         outcome = Outcome.COMPLETED if finish is not None else Outcome.CUT
+        note_end(endpoint, None)
     except TimeoutError:
         outcome = Outcome.TIMED_OUT
         error = f"{endpoint.engine.base_url}: not done after {limits.timeout_s:g} s, {len(steps)} tokens"
+        if not steps:
+            endpoint.not_answering(error)
     except EngineError as caught:
         outcome, error = outcome_of(caught), str(caught)
+        note_end(endpoint, caught)
     except asyncio.CancelledError:
         if control.aborted is None:
             raise

@@ -26,7 +26,7 @@ from engines.calls import sampling_said
 from proxy.ledger import DropReason
 from proxy.link.values import Capture
 from proxy.mirror.errors import Dropped
-from proxy.mirror.pools import ShadowEndpoint, ShadowRollout, logprobs_depth
+from proxy.mirror.pools import ShadowEndpoint, ShadowRollout, logprobs_depth, note_end
 from proxy.mirror.seeds import derive_seed
 
 _LOG = logging.getLogger(__name__)
@@ -102,7 +102,8 @@ class PairEncoder:
                 return await endpoint.engine.encode(call)
         except TimeoutError as error:
             raise EngineTimeout(where, f"the call was not encoded within {timeout_s:g} s") from error
-        except EngineError:
+        except EngineError as error:
+            note_end(endpoint, error)
             raise
         except Exception as error:  # an adapter that raises anything else has a bug
             _LOG.exception("%s: not an engine error", where)

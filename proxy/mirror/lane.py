@@ -108,14 +108,18 @@ class Lane:
             self._state = LaneState.OPEN
             self._wake.set()
 
-    async def stop(self, why: str) -> None:
-        """The rollout is over: drop what waits, abort what runs, return when all has ended."""
+    async def stop(self, why: str, spare: str | None = None) -> None:
+        """The rollout is over: drop what waits, abort what runs, return when all has ended.
+
+        The pair of capture ``spare`` runs to its own end.
+        """
         if self._state is LaneState.OPEN:
             self._state = LaneState.STOPPED
             self._why = why
         self._empty(Dropped(DropReason.ROLLED_BACK, why))
         for run in self._running:
-            run.abort(DropReason.ROLLED_BACK, why)
+            if spare is None or run.capture_id != spare:
+                run.abort(DropReason.ROLLED_BACK, why)
         await self._quiet()
 
     async def close(self, drain_s: float, store_s: float) -> None:

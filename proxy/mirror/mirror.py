@@ -55,15 +55,20 @@ class Mirror:
             return
         lane.submit(edge, capture, kind)
 
-    async def stop_rollout(self, name: str, reason: str) -> None:
+    async def stop_rollout(self, name: str, reason: str, *, spare: str | None = None) -> None:
         """A rollout was rolled back: end its shadow, now. Returns when nothing of it runs any more.
 
         A pair whose fork is decided is finished and stored, with its arms aborted; all else is dropped.
 
+        Args:
+            spare: capture ID of the pair that decided it. Its arms run to their own end, ``arm_timeout_s`` at
+                most, so that its evidence holds what engines tell at the end only (finish reason, batch). A
+                further call without it ends that pair too, and so does :meth:`close`.
+
         Raises:
             KeyError: no such rollout.
         """
-        await self._lanes[name].stop(reason)
+        await self._lanes[name].stop(reason, spare)
 
     def resume_rollout(self, name: str) -> None:
         """A person lifted the latch. Raises KeyError for an unknown rollout."""

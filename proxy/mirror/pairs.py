@@ -73,6 +73,10 @@ class PairRun:
         self._tell_early = False
         self._aborted: Dropped | None = None
 
+    @property
+    def capture_id(self) -> str:
+        return self._capture.capture_id
+
     async def run(self) -> Pair:
         """The finished pair.
 

@@ -10,7 +10,17 @@ from typing import Protocol
 import msgspec
 
 from comparator.records import Digest
-from engines.base import Capability, Engine, EngineError, Load, Probe
+from engines.base import (
+    Capability,
+    Engine,
+    EngineError,
+    EngineInvalid,
+    EngineRefused,
+    EngineTimeout,
+    EngineUnavailable,
+    Load,
+    Probe,
+)
 from proxy.mirror.settings import MirrorSettings
 
 _LOG = logging.getLogger(__name__)
@@ -36,8 +46,28 @@ class ShadowEndpoint(Protocol):
 
     @property
     def error(self) -> str | None:
-        """Why it was not probed successfully, last time."""
+        """Why it was not probed successfully, last time, or why an arm could not use it since."""
         ...
+
+    def answered(self) -> None:
+        """An arm, or a reading of its load, got an answer just now."""
+        ...
+
+    def not_answering(self, why: str) -> None:
+        """An arm, or a reading of its load, got none: it should be probed soon."""
+        ...
+
+
+def note_end(endpoint: ShadowEndpoint, error: Exception | None) -> None:
+    """Tell an endpoint's watcher what a call to it showed: that it lives, or that it gave no answer.
+
+    A refusal and an invalid answer are answers. One that came too late may be load alone: the probe that
+    follows will tell.
+    """
+    if isinstance(error, EngineUnavailable | EngineTimeout):
+        endpoint.not_answering(str(error))
+    elif error is None or isinstance(error, EngineRefused | EngineInvalid):
+        endpoint.answered()
 
 
 class ShadowPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +142,7 @@ class Picker:
         for index, endpoint in enumerate(self.pool.endpoints):
             read_s, _ = self._loads[index]
             if endpoint.probe is not None and now_s - read_s >= LOAD_AGE_S:
-                self._loads[index] = (now_s, await self._read(index, endpoint.engine))
+                self._loads[index] = (now_s, await self._read(index, endpoint))
         reasons = [
             reason
             for (_, reason), endpoint in zip(self._loads, self.pool.endpoints, strict=True)
@@ -122,7 +152,8 @@ class Picker:
             return f"pool {self.pool.name}: {reasons[0]}"
         return None
 
-    async def _read(self, index: int, engine: Engine) -> str | None:
+    async def _read(self, index: int, endpoint: ShadowEndpoint) -> str | None:
+        engine = endpoint.engine
         try:
             async with asyncio.timeout(LOAD_TIMEOUT_S):
                 load = await engine.load()
@@ -132,7 +163,12 @@ class Picker:
                     "load unknown, shadows do not wait for live work there: %s", error or engine.base_url
                 )
                 self._unreadable.add(index)
+            if isinstance(error, EngineError):
+                note_end(endpoint, error)
+            else:
+                endpoint.not_answering(f"its load was not told within {LOAD_TIMEOUT_S:g} s")
             return None
+        endpoint.answered()
         self._unreadable.discard(index)
         return _busy(engine.base_url, load)
 

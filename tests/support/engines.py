@@ -228,3 +228,11 @@ class FakeEndpoint:
         self.engine = engine
         self.probe = found if found is not None or error is not None else probe()
         self.error = error
+        self.answers = 0
+        self.silences: list[str] = []
+
+    def answered(self) -> None:
+        self.answers += 1
+
+    def not_answering(self, why: str) -> None:
+        self.silences.append(why)

@@ -76,13 +76,15 @@ class NotedMirror:
     def __init__(self) -> None:
         self.submitted: list[Capture] = []
         self.stopped: list[tuple[str, str]] = []
+        self.spared: list[str | None] = []
         self.resumed: list[str] = []
 
     def submit(self, edge: EdgeIdentity, capture: Capture) -> None:
         self.submitted.append(capture)
 
-    async def stop_rollout(self, name: str, reason: str) -> None:
+    async def stop_rollout(self, name: str, reason: str, *, spare: str | None = None) -> None:
         self.stopped.append((name, reason))
+        self.spared.append(spare)
 
     def resume_rollout(self, name: str) -> None:
         self.resumed.append(name)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, alive, eventually_async, sidecar
@@ -352,5 +356,49 @@ def test_sighup_changes_nothing_and_a_second_sigterm_waits_for_nobody(tmp_path: 
         assert await one.stop() == 0
         assert not any(alive(pid) for pid in one.pids())
         await asyncio.gather(running, return_exceptions=True)
+
+    served(tmp_path, test, workers=1)
+
+
+def test_metrics_port_that_is_taken_while_no_judge_runs_costs_metrics_only(tmp_path: Path) -> None:
+    async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
+        await one.stop()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        text = one.file.read_text()
+        one.file.write_text(text.replace("host: 127.0.0.1, port: 0}}", f"host: 127.0.0.1, port: {port}}}}}"))
+        await one.start()
+        assert (await one.status())["metrics"] == f"http://127.0.0.1:{port}/metrics"
+        lives = len(one.pids("judge"))
+        one.kill("judge")
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+            def taken() -> bool:
+                try:
+                    other.bind(("127.0.0.1", port))
+                except OSError:  # the killed judge is not quite gone
+                    return False
+                other.listen()
+                return True
+
+            await eventually(taken, "the killed judge's port")
+
+            async def told() -> bool:
+                with contextlib.suppress(OSError, aiohttp.ClientError):
+                    status = await one.status()
+                    return any("running without metrics" in trouble for trouble in status["troubles"])
+                return False
+
+            await eventually_async(told, "the judge to run without metrics")
+            assert (await one.request())[0] == 200
+            assert len(one.pids("judge")) == lives + 1  # it did not die of it
+
+        async def served_again() -> bool:
+            status = await one.status()
+            return status["metrics"] is not None and not status["troubles"]
+
+        await eventually_async(served_again, "the page, once its port is free")
 
     served(tmp_path, test, workers=1)

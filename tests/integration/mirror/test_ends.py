@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from comparator.pair import ForkSeen
-from comparator.records import Outcome
+from comparator.records import Fact, Outcome
 from engines.base import EngineUnavailable, Finish, Prompt, Steps
-from tests.support.engines import FakeEngine, endless, fake_step, raising, stalled, trickling
+from tests.support.engines import FakeEndpoint, FakeEngine, endless, fake_step, raising, stalled, trickling
 from tests.support.mirror import EDGE, capture, rig
 from tests.support.waiting import eventually
 
@@ -60,6 +60,92 @@ def test_the_pair_that_rolled_the_rollout_back_is_kept() -> None:
             assert pair.left.outcome is pair.right.outcome is Outcome.ABORTED
             assert pair.left.error == "rolled_back: forked"
             await stopping[0]
+
+    run(main)
+
+
+def forks_then(going: asyncio.Event) -> Any:
+    async def script(prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]:
+        yield Steps((fake_step(prompt, 0, variant=1),))
+        await going.wait()
+        yield Finish(
+            finish_reason="stop", stop_reason=None, prompt_token_ids=None, facts={"batch_size": Fact(value=3)}
+        )
+
+    return script
+
+
+def test_the_pair_that_decided_runs_to_its_own_end_and_all_others_are_aborted() -> None:
+    async def main() -> None:
+        going = asyncio.Event()
+        baseline = FakeEngine(length=2)
+        async with rig(baseline, FakeEngine(script=forks_then(going)), in_flight=3) as made:
+            made.submit(3)
+            await eventually(lambda: len(made.sink.forks) == 3, "three forks")
+            stopping = asyncio.create_task(made.mirror.stop_rollout("old-to-new", "forked", spare="id-2"))
+            await eventually(lambda: len(made.sink.pairs) == 2, "the others")
+            assert {pair.right.outcome for pair in made.sink.pairs.values()} == {Outcome.ABORTED}
+            assert 2 not in made.sink.pairs
+            assert not stopping.done()
+            made.submit()  # nothing new starts meanwhile
+            await eventually(lambda: made.sink.reasons == ["rolled_back"], "the newcomer's drop")
+            going.set()
+            await stopping
+            spared = made.sink.pairs[2]
+            assert spared.valid
+            assert spared.right.outcome is Outcome.COMPLETED
+            assert spared.right.finish_reason == "stop"
+            assert spared.right.facts["batch_size"] == Fact(value=3)
+            assert len(made.sink.forks) == 3
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["stopped again", "closed", "timed out"])
+def test_the_pair_that_decided_does_not_outlive(how: str) -> None:
+    async def main() -> None:
+        candidate = FakeEngine(script=forks_then(asyncio.Event()))
+        timeout_s = 0.2 if how == "timed out" else 120.0
+        async with rig(FakeEngine(), candidate, arm_timeout_s=timeout_s) as made:
+            made.submit()
+            await eventually(lambda: made.sink.forks, "the fork")
+            stopping = asyncio.create_task(made.mirror.stop_rollout("old-to-new", "forked", spare="id-1"))
+            await asyncio.sleep(0)
+            if how == "stopped again":
+                await made.mirror.stop_rollout("old-to-new", "lifted")
+            elif how == "closed":
+                await made.mirror.close(0.0)
+            await stopping
+            expected = Outcome.TIMED_OUT if how == "timed out" else Outcome.ABORTED
+            assert made.sink.pairs[1].right.outcome is expected
+
+    run(main)
+
+
+def test_what_arms_meet_is_told_to_their_endpoint() -> None:
+    async def main() -> None:
+        dead = FakeEndpoint(FakeEngine(script=raising(EngineUnavailable("http://new", "connection refused"))))
+        old = FakeEndpoint(FakeEngine())
+        async with rig(old, dead) as made:
+            await made.pair()
+            assert dead.silences == ["http://new: connection refused"]
+            assert dead.answers == 0
+            assert old.answers >= 1
+            assert old.silences == []
+
+    run(main)
+
+
+def test_load_that_cannot_be_read_is_told_to_the_endpoint() -> None:
+    class Loadless(FakeEngine):
+        async def load(self) -> Any:
+            raise EngineUnavailable("http://new", "connection refused")
+
+    async def main() -> None:
+        endpoint = FakeEndpoint(Loadless())
+        async with rig(None, endpoint, dedicated=False) as made:
+            await made.pair()
+            assert endpoint.silences == ["http://new: connection refused"]
 
     run(main)
 

@@ -164,6 +164,9 @@ def test_a_server_that_is_gone_is_a_failed_candidate_or_an_unavailable_baseline(
                 pair = await made.pair(**CHAT)
                 assert (pair.left.outcome, pair.right.outcome) == (Outcome.COMPLETED, Outcome.FAILED)
                 assert url in str(pair.right.error)
+                assert dead.silences
+                assert all(url in why for why in dead.silences)
+                assert alive.silences == []
             async with rig(dead, alive) as made:
                 assert (await made.drop(**CHAT))[0] == "baseline_unavailable"
             await dead.engine.close()

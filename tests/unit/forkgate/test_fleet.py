@@ -197,3 +197,64 @@ def test_bug_of_an_adapter_does_not_end_the_probes(tmp_path: Path, monkeypatch: 
         await fleet.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_engine_that_dies_after_its_probe_is_a_trouble_until_it_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+
+    async def main() -> None:
+        made: list[ShyEngine] = []
+        fleet = Fleet(config(tmp_path), engines_of(made))
+        fleet.start()
+        await eventually(lambda: not fleet.troubles())
+        (endpoint,) = fleet.endpoints("new")
+        engine = next(one for one in made if one is endpoint.engine)
+        engine.after = 10**9  # it is dead from now on; its next probe is due in minutes
+        probes = engine.probes
+        endpoint.not_answering(f"{endpoint.url}: connection refused")
+        (trouble,) = fleet.troubles()
+        assert trouble.startswith(f"pool new: {endpoint.url}: not answering since 2")
+        assert trouble.endswith(" UTC: connection refused")
+        await eventually(lambda: engine.probes > probes + 1, "it to be probed at once and again")
+        (view,) = next(pool for pool in fleet.view("old") if pool["name"] == "new")["endpoints"]
+        assert view["answered_s"] >= 0
+        assert "not answering since" in view["trouble"]
+        assert fleet.unprobed() == []  # readiness is about the start
+        engine.after = 0
+        await eventually(lambda: not fleet.troubles(), "it to be found again")
+        await fleet.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_doubts_do_not_probe_an_engine_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        paused: list[float] = []
+        going = asyncio.Event()
+        sleep = asyncio.sleep
+
+        async def slept(seconds: float) -> None:
+            paused.append(seconds)
+            await going.wait()
+            await sleep(0)
+
+        made: list[ShyEngine] = []
+        fleet = Fleet(config(tmp_path), engines_of(made))
+        monkeypatch.setattr(asyncio, "sleep", slept)
+        fleet.start()
+        while len(paused) < len(made):
+            await sleep(0.001)
+        for _ in range(100):
+            fleet.endpoints("new")[0].not_answering("refused")
+            await sleep(0)
+        assert [engine.probes for engine in made] == [1] * len(made)
+        assert set(paused) == {module.RETRY_S}
+        going.set()
+        while fleet.troubles():
+            await sleep(0.001)
+        assert sum(engine.probes for engine in made) == len(made) + 1
+        await fleet.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -17,7 +17,7 @@ import uvloop
 from comparator.compare import compare
 from comparator.evidence import EvidenceError, EvidenceReader
 from comparator.pair import Pair
-from comparator.records import Arm
+from comparator.records import Arm, Outcome
 from forkgate.state.latch import Latch, LatchFile, read_latch
 from policies.rollout import Stage
 from policies.routes import RolloutName
@@ -68,6 +68,7 @@ def test_fork_takes_the_tenant_home_and_every_edge_says_so(tmp_path: Path) -> No
             assert (done.durable, done.edges, done.missing) == (True, 2, ())
             assert bench.mirror.stopped[0][0] == "old-to-new"
             assert "forked" in bench.mirror.stopped[0][1]
+            assert bench.mirror.spared == [fork_seen().capture_id]  # it decided: its evidence is to be whole
 
     run(main())
 
@@ -507,5 +508,48 @@ def test_restart_buys_no_second_token_budget(tmp_path: Path) -> None:
         file.write_bytes(msgspec.json.encode(kept))
         async with Bench(tmp_path) as bench:
             assert bench.checkpoints.spent_before == {}
+
+    run(main())
+
+
+def test_pair_that_decided_a_rollback_ends_before_the_lift(tmp_path: Path) -> None:
+    """It may still run, and its fork must not roll the rollout back once more."""
+
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+            stages: list[Stage] = []
+            stop = bench.mirror.stop_rollout
+
+            async def stopping(name: str, reason: str, *, spare: str | None = None) -> None:
+                stages.append(bench.desk.state(name).stage)
+                await stop(name, reason, spare=spare)
+
+            bench.mirror.stop_rollout = stopping  # type: ignore[method-assign]
+            assert await bench.judge.lift("old-to-new", "me", "driver fixed")
+            assert stages == [Stage.ROLLED_BACK]
+            assert bench.mirror.spared[-1] is None
+            assert bench.mirror.resumed == ["old-to-new"]
+
+    run(main())
+
+
+def test_pairs_are_told_apart_by_what_became_of_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            failed = compare(
+                exchange((1, 2, 3), capture_id="failed"),
+                exchange((1,), arm=Arm.CANDIDATE, capture_id="failed", outcome=Outcome.FAILED),
+            )
+            other = compare(
+                exchange((1, 2, 3), capture_id="other"),
+                exchange((1, 2, 3), arm=Arm.CANDIDATE, capture_id="other", prompt=(7, 8)),
+            )
+            for sequence, one in enumerate((equal_pair("equal"), failed, other), 1):
+                await bench.judge.pair_finished(one, EDGE.incarnation, sequence)
+            tally = bench.desk.tallies["old-to-new"]
+            assert (tally.pairs, tally.compared, tally.failed, tally.set_aside) == (3, 1, 1, 1)
+            assert tally.reasons == {"encoding_mismatch": 1}
 
     run(main())

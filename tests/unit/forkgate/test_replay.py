@@ -84,6 +84,19 @@ def test_arms_run_again_with_what_was_stored_and_a_fresh_salt(tmp_path: Path) ->
     assert old.prompts[0].cache_salt != new.prompts[0].cache_salt
     assert answer["verdict"] == "vanished"
     assert "the fork vanished" in answer["text"]
+    assert "alone: the batches that other requests shared with them are not reproduced" in answer["text"]
+
+
+def test_near_tie_that_vanishes_is_said_to_be_one(tmp_path: Path) -> None:
+    """Two arms whose first choices are a hair apart: another batch decides them."""
+    tie = {"top_ids": (3, 4), "top_logprobs": (-0.70, -0.70)}
+    steps = plain_steps((1, 2, 3)), plain_steps((1, 2, 4))
+    left, right = ((*some[:-1], msgspec.structs.replace(some[-1], logprob=-0.70, **tie)) for some in steps)
+    answer = replay(tmp_path, pair(left={"steps": left}, right={"steps": right}), FakeEngine(), FakeEngine())
+    assert answer["verdict"] == "vanished"
+    assert answer["fork_class"] == "tie_flip"
+    assert "class of that fork: tie flip, " in answer["text"]
+    assert "this fork was a near tie" in answer["text"]
 
 
 def test_engine_that_fails_is_no_verdict(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forkgate.cli.options import DEFAULT_FILE, named
-from forkgate.cli.status import describe, rollout_lines
+from forkgate.cli.status import describe, pairs_line, pool_lines, rollout_lines
 
 
 def edge(incarnation: str, *, connected: bool = True, epoch: int = 7, heard_s: float = 0.1) -> dict[str, Any]:
@@ -72,7 +72,10 @@ def test_suggested_commands_find_the_same_sidecar() -> None:
         "canary_tenants": [],
         "pairs": 1,
         "forks": 1,
+        "compared": 1,
+        "candidate_failed": 0,
         "set_aside": 0,
+        "set_aside_reasons": {},
         "shadow": None,
         "held": None,
         "latched": {"epoch": 3, "reason": "a fork", "deciding_id": "c"},
@@ -88,3 +91,41 @@ def test_suggested_commands_find_the_same_sidecar() -> None:
     assert "  gate h: inconclusive, limit 0.02, n 0: few" in lines
     assert named(DEFAULT_FILE, None) == ""
     assert named(DEFAULT_FILE, Path("/s")) == " --state-dir /s"
+
+
+def test_pairs_that_were_not_compared_are_told_apart() -> None:
+    line = pairs_line(
+        {
+            "pairs": 7,
+            "compared": 4,
+            "set_aside": 2,
+            "set_aside_reasons": {"encoding_mismatch": 2},
+            "candidate_failed": 1,
+        }
+    )
+    assert line == (
+        "pairs 7: 4 compared to the end or a fork, 2 set aside (encoding mismatch 2), "
+        "1 where the candidate failed"
+    )
+
+
+def test_engine_says_when_it_answered_last() -> None:
+    endpoint: dict[str, Any] = {
+        "url": "http://new",
+        "engine": "vllm",
+        "version": None,
+        "model": None,
+        "max_logprobs": 20,
+        "has": ["token_in"],
+        "missing": {},
+        "trouble": None,
+        "answered_s": 3.2,
+    }
+    lines = pool_lines({"name": "new", "home": False, "endpoints": [endpoint]})
+    assert "  http://new  vllm, top-20 logprobs, last answered 3 s ago" in lines
+    endpoint["trouble"] = "not answering since 2026-01-02 03:04:05 UTC: connection refused"
+    endpoint["answered_s"] = 61.0
+    assert pool_lines({"name": "new", "home": False, "endpoints": [endpoint]})[-1] == (
+        "  http://new  vllm: not answering since 2026-01-02 03:04:05 UTC: connection refused, "
+        "last answered 1 min ago"
+    )
