@@ -69,7 +69,8 @@ def test_streams_are_paced_and_checked_event_by_event() -> None:
             return window
 
     window = uvloop.run(play())
-    assert 100 < window.completed < 600  # 500 on an idle machine
+    # 500 on an idle machine; a late stub catches up, and one that does not pace sends tens of thousands.
+    assert 10 < window.completed < 5_000
 
 
 @pytest.mark.parametrize(
