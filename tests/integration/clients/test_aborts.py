@@ -79,7 +79,9 @@ def test_openai_client_closes_its_stream(road: Serving, engine: EngineProcess) -
         del body["ignore_eos"]
         with one.completions.create(**body, stream=True) as stream:
             assert next(iter(stream)).choices[0].text
-            until(lambda: Load(engine.url).running == 1, "the engine's counters caught up with its first token")
+            until(
+                lambda: Load(engine.url).running == 1, "the engine's counters caught up with its first token"
+            )
         until(lambda: quiet(engine), "the generation ended with its client")
 
 
