@@ -1,0 +1,1 @@
+"""What make runs for the repository itself: generated code, its checks, measurements by hand."""
