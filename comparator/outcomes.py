@@ -27,6 +27,7 @@ def failed(exchange: Exchange) -> bool:
 
 
 def compare_outcomes(left: Exchange, right: Exchange) -> OutcomeDifference:
+    """How ``left`` ended against ``right``. Lengths are of the steps at hand: a pruned exchange has 0."""
     both = left.outcome is Outcome.COMPLETED and right.outcome is Outcome.COMPLETED
     return OutcomeDifference(
         left=left.outcome,

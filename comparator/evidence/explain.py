@@ -1,7 +1,7 @@
 """One comparison in words and numbers, for ``forkgate evidence show``. Pure.
 
-:func:`explain` makes the machine's form from what the store shows; :func:`as_text` the person's. Both end
-with the four lines of :mod:`comparator.evidence.trace`.
+:func:`explain` makes the machine's form from what the store shows; :func:`as_text` the person's, which ends
+with the four lines of :mod:`comparator.evidence.trace`, whatever stands above them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from comparator.compare import compare
 from comparator.evidence.rows import Shown, StoredExchange, StoredFork, StoredPair
 from comparator.evidence.trace import Sameness, Trace, printable, short, trace_pair
 from comparator.floor import Floor
+from comparator.outcomes import FAILURES, OutcomeDifference, compare_outcomes
 from comparator.pair import Fork, ForkSide, Pair, SetAside
 from comparator.precision import DTYPES, spacing_nats
 from comparator.records import Exchange, Outcome, Step
@@ -34,6 +35,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     error: str | None
     finish_reason: str | None
+    stop_reason: str | None
     output_tokens: int
     ttft_s: float | None
     tpot_s: float | None
@@ -57,6 +59,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     set_aside_reason: str | None
     left: Side
     right: Side
+    ends: OutcomeDifference
+    """How the two arms ended, side by side; lengths also where steps were pruned."""
     fork: Fork | None
     fork_class: str | None
     """Of the fork, by this pair alone: precision as the logprobs show it, no A/A floor. None without a fork
@@ -70,6 +74,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     traces: tuple[Trace, ...]
     stored_matches_recomputed: bool | None
     """The pair computed again from the stored exchanges is the stored one; None where pruned."""
+    replay: str | None
+    """The command that runs this fork's arms again. None without a fork, and where a replay would be refused:
+    pruned, or sent as the client's own request. A replay runs a capture's first pair."""
 
 
 def explain(shown: Shown) -> tuple[Explanation, ...]:
@@ -82,6 +89,8 @@ def explain(shown: Shown) -> tuple[Explanation, ...]:
 
 
 def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredExchange) -> Explanation:
+    whole = left.exchange.as_tokens and right.exchange.as_tokens and not (left.pruned or right.pruned)
+    replayed = row.fork_index is not None and whole and row is shown.pairs[0]
     fork = _fork_of(shown.forks, row)
     pruned = left.pruned or right.pruned
     pair = _pair_of(row, fork, left.exchange, right.exchange)
@@ -101,6 +110,7 @@ def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredE
         set_aside_reason=row.set_aside_reason,
         left=_side(left, index),
         right=_side(right, index),
+        ends=_ends(left, right),
         fork=fork,
         fork_class=None if attribution is None else attribution.fork_class.value,
         fork_reason=None if attribution is None else attribution.reason,
@@ -109,6 +119,7 @@ def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredE
         token_texts=_texts(fork, left.exchange.steps, right.exchange.steps),
         traces=trace_pair(pair, pruned=pruned),
         stored_matches_recomputed=None if pruned else _holds(pair),
+        replay=f"forkgate evidence replay {row.capture_id}" if replayed else None,
     )
 
 
@@ -149,6 +160,15 @@ def _holds(stored: Pair) -> bool:
     )
 
 
+def _ends(left: StoredExchange, right: StoredExchange) -> OutcomeDifference:
+    ends = compare_outcomes(left.exchange, right.exchange)
+    return msgspec.structs.replace(
+        ends,
+        left_tokens=None if ends.left_tokens is None else left.output_tokens,
+        right_tokens=None if ends.right_tokens is None else right.output_tokens,
+    )
+
+
 def _side(stored: StoredExchange, fork_index: int | None) -> Side:
     exchange = stored.exchange
     digest = exchange.environment_digest
@@ -166,6 +186,7 @@ def _side(stored: StoredExchange, fork_index: int | None) -> Side:
         outcome=exchange.outcome.value,
         error=exchange.error,
         finish_reason=exchange.finish_reason,
+        stop_reason=exchange.stop_reason,
         output_tokens=stored.output_tokens,
         ttft_s=exchange.timing.ttft_s,
         tpot_s=exchange.timing.tpot_s,
@@ -218,12 +239,14 @@ def as_text(explanation: Explanation, *, top: int = 5) -> str:
         lines.append(f"kept: {printable(e.pinned)}")
     if e.pruned:
         lines.append("prompt and steps were pruned to make room; hashes and numbers below remain")
-    lines += ["", _arm_line(e.left), _arm_line(e.right), ""]
+    lines += ["", _arm_line(e.left), _arm_line(e.right), _ends_line(e), ""]
     lines += _fork_lines(e, top)
-    lines.append("")
-    lines += [trace.line() for trace in e.traces]
+    if e.replay is not None:
+        lines += ["", f"run again: {e.replay}"]
     if e.stored_matches_recomputed is False:
         lines += ["", "WARNING: comparing the stored exchanges again gives another result than was stored"]
+    lines.append("")
+    lines += [trace.line() for trace in e.traces]
     return "\n".join(lines) + "\n"
 
 
@@ -239,6 +262,27 @@ def _arm_line(side: Side) -> str:
     where = f"{short(side.pool)} {short(side.endpoint)} {short(side.engine)}"
     environment = f"environment {short(side.environment_digest)}"
     return f"{side.arm:<10} {where}\n{'':<10} {', '.join(parts)}\n{'':<10} {environment}"
+
+
+def _ends_line(e: Explanation) -> str:
+    ends = e.ends
+    lengths = (ends.left, ends.left_tokens), (ends.right, ends.right_tokens)
+    mine, other = (str(outcome if tokens is None else tokens) for outcome, tokens in lengths)
+    line = f"lengths {mine} / {other}, finish {_finish(e.left)} / {_finish(e.right)}"
+    outcomes = {ends.left, ends.right}
+    if outcomes == {Outcome.COMPLETED}:
+        differ = ends.finish_reasons_differ or ends.left_tokens != ends.right_tokens
+        return f"{line}: {'differs' if differ else 'same'}"
+    if Outcome.COMPLETED in outcomes and outcomes & FAILURES:
+        return f"{line}: differs"
+    return f"{line}: unknown"  # an arm that was stopped has no end of its own
+
+
+def _finish(side: Side) -> str:
+    if side.outcome != Outcome.COMPLETED or side.finish_reason is None:
+        return "unknown"
+    stop = f" ({short(side.stop_reason)})" if side.stop_reason is not None else ""
+    return short(side.finish_reason) + stop
 
 
 def _fork_lines(e: Explanation, top: int) -> list[str]:

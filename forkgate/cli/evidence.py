@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door
+from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door, named
 from forkgate.cli.output import data, data_json, leave, say
 
 if TYPE_CHECKING:
@@ -68,8 +68,13 @@ def show(
     answer = door(config, state_dir).get(f"/v1/evidence/{segment(capture_id)}")
     if as_json:
         data_json(answer)
-    else:
-        data(answer["text"])
+        return
+    text = answer["text"]
+    for one in answer["explanations"]:
+        if one["replay"] is not None:
+            hint = f"\nrun again: {one['replay']}"
+            text = text.replace(f"{hint}\n", f"{hint}{named(config, state_dir)}\n")
+    data(text)
 
 
 @app.command("export")

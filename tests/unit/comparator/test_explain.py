@@ -11,7 +11,7 @@ from comparator.evidence.explain import Explanation, as_text, explain
 from comparator.evidence.export import json_safe
 from comparator.evidence.trace import Sameness, trace_pair
 from comparator.pair import Pair
-from comparator.records import Arm, Fact, Sampling
+from comparator.records import Arm, Fact, Outcome, Sampling
 from tests.support.exchanges import exchange, pair, plain_steps, step
 
 KNOWN = {
@@ -61,6 +61,33 @@ def test_the_text_ends_with_the_four_lines(store):
     assert lines[3] == (
         "numbers      differs (fork at output token 1, largest logprob error 3 nats at token 1)"
     )
+
+
+def test_a_fork_names_the_command_that_replays_it_above_the_four_lines(store):
+    lines = as_text(explained(store, pair((1, 2), (1, 5)))).splitlines()
+    assert lines[-7:-4] == ["", "run again: forkgate evidence replay capture", ""]
+
+
+@pytest.mark.parametrize("made", [pair((1, 2), (1, 2)), pair((1, 2), (1, 5), left={"as_tokens": False})])
+def test_what_a_replay_would_refuse_or_need_not_run_names_none(store, made):
+    explanation = explained(store, made)
+    assert explanation.replay is None
+    assert "run again" not in as_text(explanation)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        ({}, {"finish_reason": "length"}, "lengths 3 / 3, finish stop / length: differs"),
+        ({}, {}, "lengths 3 / 3, finish stop / stop: same"),
+        ({}, {"stop_reason": "END"}, "lengths 3 / 3, finish stop / stop (END): differs"),
+        ({}, {"steps": plain_steps((1, 2))}, "lengths 3 / 2, finish stop / stop: differs"),
+        ({}, {"outcome": Outcome.CUT}, "lengths 3 / cut, finish stop / unknown: unknown"),
+        ({}, {"outcome": Outcome.FAILED}, "lengths 3 / failed, finish stop / unknown: differs"),
+    ],
+)
+def test_how_both_arms_ended_stands_in_one_line(store, left, right, said):
+    assert f"\n{said}\n" in as_text(explained(store, pair(left=left, right=right)))
 
 
 def test_the_fork_is_named_by_its_class_with_its_numbers(store):
@@ -117,7 +144,9 @@ def test_the_stored_pair_is_checked_by_comparing_again(store):
     store._db.execute("UPDATE pair SET fork_index = 0, max_error_nats = 7.0")
     tampered = explain(store.show("capture"))[0]
     assert tampered.stored_matches_recomputed is False
-    assert "WARNING" in as_text(tampered)
+    lines = as_text(tampered).splitlines()
+    assert lines[-6].startswith("WARNING: ")
+    assert [line.split()[0] for line in lines[-4:]] == ["artifact", "environment", "schedule", "numbers"]
 
 
 def test_after_pruning_the_numbers_remain(store):
@@ -131,6 +160,8 @@ def test_after_pruning_the_numbers_remain(store):
     assert "pruned to make room" in text
     assert "fork at output token 1" in text
     assert "candidate  [<5>]" in text
+    assert "\nlengths 2 / 2, finish stop / stop: same\n" in text
+    assert "run again" not in text
 
 
 def test_the_machine_form_is_json(store):

@@ -103,6 +103,14 @@ def test_pair_is_shown_by_a_beginning_of_its_id_that_no_other_has(tmp_path: Path
                 reader.resolve(nobody)
 
 
+def test_show_names_the_replay_with_what_finds_this_sidecar_again(tmp_path: Path) -> None:
+    code, out = commands(tmp_path, "evidence", "show", "c-1")
+    assert code == 0
+    lines = out.decode().splitlines()
+    assert lines[-6:-4] == [f"run again: forkgate evidence replay c-1 --state-dir {tmp_path}", ""]
+    assert lines[-4].startswith("artifact")
+
+
 def test_unknown_id_is_a_usage_error(tmp_path: Path) -> None:
     code, out = commands(tmp_path, "evidence", "show", "c-999999")
     assert (code, out) == (2, b"")
