@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
+from forkgate.cli.exits import Exit
 from forkgate.demo.plain import PlainStages
-from forkgate.demo.run import _bar
+from forkgate.demo.run import _bar, main
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_no_color_is_honoured(no_color: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for name, value in (("NO_COLOR", no_color), ("FORCE_COLOR", "1"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    assert main(["--dir", "/dev/null/x"]) == Exit.USAGE
+    assert ("\x1b[" in capsys.readouterr().err) == (not no_color)
 
 
 def test_log_gets_one_line_when_a_stage_begins_and_one_when_it_has_ended() -> None:
