@@ -76,14 +76,6 @@ def private_kib(pids: Iterable[int]) -> float:
     return float(total)
 
 
-def resident_kib(pids: Iterable[int]) -> float:
-    """Resident memory, in KiB."""
-    total = 0
-    for pid in pids:
-        total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
-    return float(total)
-
-
 def children(pid: int) -> list[int]:
     """Process ids of a process's direct children."""
     found: list[int] = []

@@ -27,7 +27,6 @@ class Counts(msgspec.Struct, kw_only=True):
     """What has arrived so far."""
 
     captures: int = 0
-    capture_bytes: int = 0
     live: int = 0
 
 
@@ -39,7 +38,6 @@ class CountingSink:
 
     def capture(self, edge: EdgeIdentity, capture: Capture) -> None:
         self._counts.captures += 1
-        self._counts.capture_bytes += len(capture.body)
 
     def live(self, records: Sequence[LiveRecord]) -> None:
         self._counts.live += len(records)

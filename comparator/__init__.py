@@ -29,7 +29,7 @@ from comparator.align import Alignment, PairAligner
 from comparator.compare import DECLARED_DIGEST, align_exchanges, compare
 from comparator.errors import AlignmentError, ComparatorError
 from comparator.floor import Floor, floor_of
-from comparator.latency import Latency, latency_of, timing_of
+from comparator.latency import Latency, latency_of
 from comparator.outcomes import OutcomeDifference, compare_outcomes, failed
 from comparator.pair import Fork, ForkSeen, ForkSide, Pair, SetAside
 from comparator.records import (
@@ -83,5 +83,4 @@ __all__ = [
     "failed",
     "floor_of",
     "latency_of",
-    "timing_of",
 ]

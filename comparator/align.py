@@ -20,7 +20,7 @@ same order, one step costs a few microseconds and allocates next to nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -76,17 +76,8 @@ class PairAligner:
 
     @property
     def fork(self) -> Fork | None:
+        """The fork, once it is decided."""
         return self._fork
-
-    @property
-    def decided(self) -> bool:
-        """True once nothing that still comes can change :meth:`alignment`'s fork, error or fault."""
-        if self._fork is not None or self._fault is not None:
-            return True
-        if len(self._ended) == 2:
-            return True
-        # The arm that is behind was broken off: what the other says has no counterpart any more.
-        return self._behind_ended() is not None
 
     def push(self, arm: Arm, steps: Iterable[Step]) -> Fork | None:
         """More tokens of ``arm``. Returns the fork exactly once: from the call that decided it.
@@ -138,7 +129,7 @@ class PairAligner:
         return None
 
     def alignment(self) -> Alignment:
-        """What is known so far; the final word once :attr:`decided`."""
+        """What is known so far; the final word once there is a fork or a fault, or both arms have ended."""
         return Alignment(
             fork=self._fork,
             max_error_nats=self._error,
@@ -153,12 +144,6 @@ class PairAligner:
         if arm == self._right:
             return False
         raise AlignmentError(f"{arm} is not of this pair ({self._left} and {self._right})")
-
-    def _behind_ended(self) -> Arm | None:
-        if not self._ahead:
-            return None
-        behind = self._right if self._ahead_is_left else self._left
-        return behind if behind in self._ended else None
 
     def _compare(self, left: Step, right: Step) -> bool:
         """Compare the next position. True when the streams are decided by it."""
@@ -227,15 +212,3 @@ def _quick_error(left: Step, right: Step) -> float | None:
     ):
         return max(abs(a0 - b0), abs(a1 - b1), abs(a2 - b2), abs(a3 - b3), abs(a4 - b4))
     return None
-
-
-def align(
-    left: Sequence[Step], right: Sequence[Step], *, left_completed: bool, right_completed: bool
-) -> Alignment:
-    """Two finished streams at once; the same answer as any interleaving of their pieces."""
-    aligner = PairAligner()
-    aligner.push(Arm.BASELINE, left)
-    aligner.push(Arm.CANDIDATE, right)
-    aligner.finish(Arm.BASELINE, left_completed)
-    aligner.finish(Arm.CANDIDATE, right_completed)
-    return aligner.alignment()

@@ -24,10 +24,10 @@ QUANTILE = 0.99
 
 
 class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """What an environment differs from itself by; both 0 without a control."""
+
     sigma_nats: float = 0.0
     tv_q99: float = 0.0
-    positions: int = 0
-    """Output positions that it rests on."""
 
 
 def floor_of(pairs: Iterable[Pair]) -> Floor:
@@ -52,5 +52,4 @@ def floor_of(pairs: Iterable[Pair]) -> Floor:
     return Floor(
         sigma_nats=math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0,
         tv_q99=distances[rank - 1] if distances else 0.0,
-        positions=max(len(squares), len(distances)),
     )

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from comparator.records import Exchange, Step, Timing
+from comparator.records import Exchange, Step
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one exchange, in seconds; None where undefined."""
+
     ttft_s: float | None
     tpot_s: float | None
     itl_s: tuple[float, ...]
@@ -39,15 +41,4 @@ def latency_of(exchange: Exchange) -> Latency:
         ttft_s=exchange.timing.ttft_s,
         tpot_s=exchange.timing.tpot_s,
         itl_s=chunk_gaps_s(exchange.steps),
-    )
-
-
-def timing_of(steps: Sequence[Step], *, started_unix_s: float, total_s: float) -> Timing:
-    """The timing of a stream from its steps' arrival offsets."""
-    return Timing(
-        started_unix_s=started_unix_s,
-        ttft_s=steps[0].received_s if steps else None,
-        last_token_s=steps[-1].received_s if steps else None,
-        total_s=total_s,
-        tokens=len(steps),
     )

@@ -73,4 +73,5 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def valid(self) -> bool:
+        """True when the pair counts for a verdict: it was not set aside."""
         return self.set_aside is None

@@ -20,6 +20,8 @@ Digest = NewType("Digest", str)
 
 
 class Arm(enum.StrEnum):
+    """Which side of a comparison an exchange is."""
+
     BASELINE = "baseline"
     CANDIDATE = "candidate"
     CONTROL = "control"
@@ -138,6 +140,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_ids(self) -> tuple[int, ...]:
+        """Generated token IDs, in order."""
         return tuple(step.token_id for step in self.steps)
 
 

@@ -39,6 +39,8 @@ DEFAULT_CAP_NATS = 1.0
 
 
 class ForkClass(enum.StrEnum):
+    """What a fork is put down to, in the order of the module's rules."""
+
     NONE = "none"
     ENCODING_MISMATCH = "encoding_mismatch"
     CONFIGURATION_MISMATCH = "configuration_mismatch"
@@ -52,6 +54,8 @@ class ForkClass(enum.StrEnum):
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork's class, and why this one."""
+
     fork_class: ForkClass
     reason: str
     """In words and numbers, for a person."""

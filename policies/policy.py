@@ -43,6 +43,8 @@ class Level(enum.StrEnum):
 
 
 class OnFail(enum.StrEnum):
+    """What a failed gate does to its rollout."""
+
     ROLLBACK = "rollback"
     HOLD = "hold"
 

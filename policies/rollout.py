@@ -43,6 +43,8 @@ from policies.verdict import Answer, Verdict
 
 
 class Stage(enum.StrEnum):
+    """Where a rollout stands."""
+
     SHADOW = "shadow"  # copies only; all live traffic at home
     CANARY = "canary"  # the named tenants' live traffic on the candidate
     ROLLED_BACK = "rolled_back"  # latched
@@ -64,6 +66,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first_stage(self) -> Stage:
+        """Where the rollout begins: a canary when it names tenants for one."""
         return Stage.CANARY if self.canary_tenants else Stage.SHADOW
 
 

@@ -79,11 +79,3 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for named in (self.home, *self.routes.values()):
             if named not in names:
                 raise ValueError(f"route table {self.epoch}: pool {named!r} is not one of {names}")
-
-    def pool_of(self, tenant: TenantName) -> PoolName:
-        """The pool that this tenant's next request goes to."""
-        return self.routes.get(tenant, self.home)
-
-    def all_home(self) -> RouteTable:
-        """This table without canaries and mirrors: what an edge uses once the judge's grace is over."""
-        return msgspec.structs.replace(self, routes={}, mirrors=(), cause="judge unreachable past its grace")

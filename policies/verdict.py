@@ -8,6 +8,8 @@ import msgspec
 
 
 class Answer(enum.StrEnum):
+    """What a gate says; only PASS is a pass."""
+
     PASS = "pass"  # noqa: S105 - an answer, not a secret
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"  # too little evidence yet; never counts as pass

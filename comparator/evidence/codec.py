@@ -29,6 +29,8 @@ class ContentError(ComparatorError):
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What pruning takes away: the token IDs of a prompt and the steps of its answer."""
+
     prompt_token_ids: tuple[int, ...]
     steps: tuple[Step, ...]
 

@@ -66,6 +66,7 @@ class EvidenceReader:
         self.close()
 
     def close(self) -> None:
+        """Close the connection."""
         with mapped(self.path):
             self._db.close()
 

@@ -24,8 +24,8 @@ _CHUNK = 200
 class Pruner:
     """Remembers how far it got, so that a chunk of work is a chunk, however large the file.
 
-    Up to the exchange ``floor`` nothing is left to prune; whoever lifts a pin or rolls a transaction back
-    sets it to 0 again.
+    Up to the exchange ``floor`` nothing is left to prune; whoever rolls a transaction back sets it
+    to 0 again.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:

@@ -72,6 +72,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch changed in the store; ``pairs`` and ``drops`` count only what was new."""
+
     pairs: int
     drops: int
     repeated: tuple[tuple[str, int], ...]
@@ -118,6 +120,8 @@ class StoredPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredFork(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored fork of two arms of a capture."""
+
     capture_id: CaptureId
     rollout: str
     tenant: str
@@ -141,6 +145,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored pairs, newest first."""
+
     pairs: tuple[StoredPair, ...]
     cursor: str | None
     """Pass it on for the next page; None at the end."""
@@ -155,6 +161,8 @@ class LedgerCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How full the store is, and of what."""
+
     schema_version: int
     used_bytes: int
     """Pages in use, without the write-ahead log."""

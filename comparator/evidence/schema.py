@@ -203,6 +203,7 @@ def prepare(db: sqlite3.Connection, path: Path, *, writable: bool) -> None:
 
 
 def version_of(db: sqlite3.Connection) -> int:
+    """The schema version that the file says it has."""
     row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     return int(row[0])
 

@@ -129,31 +129,12 @@ class EvidenceStore(EvidenceReader):
                 if used_bytes > self.max_bytes:
                     raise EvidenceFull(
                         self.path,
-                        f"{used_bytes} bytes in use and all that is left is pinned; unpin old rollbacks or "
+                        f"{used_bytes} bytes in use and all that is left is pinned; "
                         f"raise evidence.max_bytes ({self.max_bytes})",
                     )
             if pruned:
                 self._db.execute("PRAGMA incremental_vacuum").fetchall()
         return Added(pairs=pairs, drops=drops, repeated=tuple(repeated), pruned_exchanges=pruned)
-
-    def unpin(self, rollout: str) -> int:
-        """Let a rollout's kept content be pruned again; returns how many captures that frees."""
-        with mapped(self.path), self._transaction():
-            count = self._db.execute("DELETE FROM pin WHERE rollout = ?", (rollout,)).rowcount
-        self._pruner.floor = 0
-        return count
-
-    def pin_forks(self, rollout: str, why: str, unix_s: float, limit: int = 100) -> int:
-        """Pin the newest forked captures of a rollout that rolled back; returns how many are new."""
-        with mapped(self.path), self._transaction():
-            rows = self._db.execute(
-                "SELECT DISTINCT capture_id FROM pair WHERE rollout = ? AND fork_index IS NOT NULL "
-                "ORDER BY id DESC LIMIT ?",
-                (rollout, limit),
-            ).fetchall()
-            return self._add_pins(
-                [Pin(capture_id=row[0], rollout=rollout, why=why, unix_s=unix_s) for row in rows]
-            )
 
     def _add_pair(self, done: PairDone, repeated: list[tuple[str, int]]) -> bool:
         pair = done.pair

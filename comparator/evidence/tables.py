@@ -168,6 +168,7 @@ def fork_row(
 
 
 def fork_seen_row(seen: ForkSeen) -> tuple[Any, ...]:
+    """A row of ``fork`` for a fork that was seen before its pair ended: replicate 0."""
     return fork_row(
         seen.capture_id, seen.rollout, seen.tenant, seen.left_arm.value, seen.right_arm.value, 0, seen.fork
     )
@@ -207,6 +208,7 @@ def verdict_row(verdict: VerdictRow) -> tuple[Any, ...]:
 
 
 def verdict_of(row: Sequence[Any]) -> VerdictRow:
+    """From a row whose columns are the fields of :class:`VerdictRow`, in their order."""
     return VerdictRow(**dict(zip(VerdictRow.__struct_fields__, row, strict=True)))
 
 

@@ -24,6 +24,8 @@ _REQUIRED = {"artifact_digest", "environment_digest", "batch_size", "batch_place
 
 
 class Sameness(enum.StrEnum):
+    """Answer of one line; *unknown* is never taken for *same*."""
+
     SAME = "same"
     DIFFERS = "differs"
     UNKNOWN = "unknown"
@@ -38,6 +40,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """Fields and values, or reasons; empty for *same*."""
 
     def line(self) -> str:
+        """Subject, answer and, in brackets, why: for a terminal."""
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.subject:<12} {self.answer}{detail}"
 

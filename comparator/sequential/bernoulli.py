@@ -43,6 +43,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
         return Tally(ones=self.ones + happened, zeros=self.zeros + (not happened), ties=self.ties)
 
     def merge(self, other: Tally) -> Tally:
+        """Counts of both, in any order."""
         return Tally(ones=self.ones + other.ones, zeros=self.zeros + other.zeros, ties=self.ties + other.ties)
 
     @property
@@ -69,6 +70,7 @@ class BernoulliTest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def side(self) -> Side:
+        """Which way the alternatives lie from ``p0``."""
         return Side.ABOVE if self.alternatives.points[0] > self.p0 else Side.BELOW
 
     def log_e(self, state: Tally) -> float:

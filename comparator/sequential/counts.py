@@ -84,6 +84,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def n(self) -> int:
+        """Observations counted."""
         return sum(self.counts)
 
     @property

@@ -101,6 +101,7 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def alarms(self, state: DetectorState) -> bool:
+        """True once the statistic has reached the threshold."""
         return self.log_statistic(state) >= log(self.threshold)
 
 

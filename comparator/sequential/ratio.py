@@ -32,6 +32,7 @@ class RatioState(msgspec.Struct, frozen=True, kw_only=True):
             raise SequentialError(f"counts: {self.counts}; a count is not negative")
 
     def add(self, category: int, times: int = 1) -> RatioState:
+        """One category seen ``times`` more. Raises SequentialError for one unknown, or ``times`` < 1."""
         if not 0 <= category < len(self.counts):
             raise SequentialError(f"category: {category} is not one of 0..{len(self.counts) - 1}")
         if times < 1:
@@ -41,12 +42,14 @@ class RatioState(msgspec.Struct, frozen=True, kw_only=True):
         return RatioState(counts=tuple(counts))
 
     def merge(self, other: RatioState) -> RatioState:
+        """Counts of both. Raises SequentialError when they count other categories."""
         if len(self.counts) != len(other.counts):
             raise SequentialError(f"merge: {len(self.counts)} categories with {len(other.counts)}")
         return RatioState(counts=tuple(a + b for a, b in zip(self.counts, other.counts, strict=True)))
 
     @property
     def n(self) -> int:
+        """Samples counted."""
         return sum(self.counts)
 
 
@@ -70,6 +73,7 @@ class SampleRatioTest(msgspec.Struct, frozen=True, kw_only=True):
             raise SequentialError(f"concentration: {self.concentration} is not positive and finite")
 
     def initial(self) -> RatioState:
+        """Before the first sample."""
         return RatioState(counts=(0,) * len(self.shares))
 
     def log_e(self, state: RatioState) -> float:

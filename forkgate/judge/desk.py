@@ -92,11 +92,6 @@ class Desk:
         """Take over what an earlier judge knew of a rollout that is not latched."""
         self._states[state.plan.name] = state
 
-    def active(self, name: str) -> bool:
-        """Whether shadows of this rollout are still wanted."""
-        state = self._states.get(name)
-        return state is not None and state.mirrors
-
     def observe(self, item: Evidence, unix_s: float) -> Asked:
         """One pair or fork: only its own rollout reads it."""
         assert isinstance(item, Pair | ForkSeen)

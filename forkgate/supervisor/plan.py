@@ -50,18 +50,6 @@ def mirror_rules(config: Config, stopped: frozenset[str]) -> tuple[MirrorRule, .
     )
 
 
-def full_table(config: Config, stopped: frozenset[str], epoch: int, cause: str) -> RouteTable:
-    """What a judge publishes: canaries and mirrors of every rollout that is not stopped."""
-    return RouteTable(
-        epoch=epoch,
-        home=config.home,
-        pools=pools(config),
-        routes=canary_routes(config, stopped),
-        mirrors=mirror_rules(config, stopped),
-        cause=cause,
-    )
-
-
 def first_table(config: Config, last: RouteTable | None, latch: Latch) -> RouteTable:
     """What edges route by until a judge speaks.
 

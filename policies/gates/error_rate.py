@@ -33,12 +33,15 @@ _NOT_ITS_FAULT = (
 
 
 class ErrorRateState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="error_rate"):
+    """Good and failed requests of the candidate within the window."""
+
     candidate: Window = Window()
     """Bins: 0 good, 1 failed."""
     last_failed_id: str | None = None
     """Capture ID of the newest failed pair (live records have none)."""
 
     def merge(self, other: ErrorRateState) -> ErrorRateState:
+        """Counts of both; this one's newest failed pair comes first."""
         return ErrorRateState(
             candidate=self.candidate.merge(other.candidate),
             last_failed_id=self.last_failed_id or other.last_failed_id,
@@ -70,9 +73,11 @@ class ErrorRate(
             raise ValueError(f"window_s: {self.window_s} is outside 1-604800 seconds")
 
     def initial(self) -> ErrorRateState:
+        """Before any evidence."""
         return ErrorRateState()
 
     def fold(self, state: ErrorRateState, evidence: Evidence) -> ErrorRateState:
+        """Count a request of the candidate that this gate's source reads; all else leaves the state alone."""
         seen = self._read(evidence)
         if seen is None:
             return state
@@ -83,6 +88,7 @@ class ErrorRate(
         )
 
     def verdict(self, state: ErrorRateState) -> Verdict:
+        """Failures within the window against the limit; inconclusive under ``minimum_requests``."""
         totals = state.candidate.totals()
         bad = totals.get(_BAD, 0)
         n = bad + totals.get(_GOOD, 0)

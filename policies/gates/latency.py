@@ -27,10 +27,13 @@ from policies.verdict import Answer, Verdict
 
 
 class LatencyState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="latency"):
+    """Times of both sides within the window, binned."""
+
     baseline: Window = Window()
     candidate: Window = Window()
 
     def merge(self, other: LatencyState) -> LatencyState:
+        """Times of both, in any order."""
         return LatencyState(
             baseline=self.baseline.merge(other.baseline), candidate=self.candidate.merge(other.candidate)
         )
@@ -70,9 +73,11 @@ class Latency(
             raise ValueError(f"window_s: {self.window_s} is outside 1-604800 seconds")
 
     def initial(self) -> LatencyState:
+        """Before any evidence."""
         return LatencyState()
 
     def fold(self, state: LatencyState, evidence: Evidence) -> LatencyState:
+        """Time a request, or a pair, that this gate's source reads; all else leaves the state alone."""
         if isinstance(evidence, LiveRecord):
             if self.source != "live" or not evidence.streamed or live_failed(evidence) is not False:
                 return state
@@ -103,6 +108,7 @@ class Latency(
         return msgspec.structs.replace(state, baseline=state.baseline.add(unix_s, block_s, bins))
 
     def verdict(self, state: LatencyState) -> Verdict:
+        """Candidate's quantile within the window against the baseline's; inconclusive under the minimum."""
         candidate, baseline = state.candidate.totals(), state.baseline.totals()
         n, n_baseline = sum(candidate.values()), sum(baseline.values())
         mine, other = quantile_s(candidate, self.quantile), quantile_s(baseline, self.quantile)

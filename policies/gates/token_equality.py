@@ -17,6 +17,8 @@ from policies.verdict import Answer, Verdict
 
 
 class TokenEqualityState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="token_equality"):
+    """Pairs, forks and the first fork, which decides."""
+
     pairs: int = 0
     """Valid pairs that were compared to their end or to a fork."""
     forks: int = 0
@@ -45,9 +47,11 @@ class TokenEquality(
             raise ValueError(f"minimum_pairs: {self.minimum_pairs} is under 1; no data is no pass")
 
     def initial(self) -> TokenEqualityState:
+        """Before any evidence."""
         return TokenEqualityState()
 
     def fold(self, state: TokenEqualityState, evidence: Evidence) -> TokenEqualityState:
+        """Count a valid pair of the candidate or take its first fork; all else leaves the state alone."""
         if isinstance(evidence, ForkSeen):
             if evidence.right_arm is not Arm.CANDIDATE or state.deciding_id is not None:
                 return state
@@ -71,6 +75,7 @@ class TokenEquality(
         )
 
     def verdict(self, state: TokenEqualityState) -> Verdict:
+        """Fail from the first fork on; pass after enough pairs without one."""
         if state.deciding_id is not None:
             # The first fork is counted when its pair ends; it is known earlier.
             forks = max(state.forks, 1)

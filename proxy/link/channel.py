@@ -69,6 +69,7 @@ def open_channel(target: str, tls: LinkTLS | None) -> grpc.aio.Channel:
 
 
 def open_server() -> grpc.aio.Server:
+    """A server with the link's options, bound to nothing yet."""
     return grpc.aio.server(options=_SERVER)
 
 

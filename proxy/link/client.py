@@ -87,6 +87,7 @@ class EdgeLink:
 
     @property
     def judge_answers(self) -> bool:
+        """True while both streams with the judge stand."""
         return self._answers
 
     def counts(self) -> EdgeCounts:

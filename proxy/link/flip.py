@@ -20,6 +20,7 @@ class FlipReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
+        """True when no edge's acknowledgement is missing."""
         return not self.missing
 
     @property
@@ -51,9 +52,11 @@ class Flip:
 
     @property
     def complete(self) -> bool:
+        """True once every edge has acknowledged."""
         return self._complete.is_set()
 
     def report(self) -> FlipReport:
+        """Who has acknowledged so far, and when."""
         return FlipReport(
             epoch=self.epoch,
             acknowledged_s=dict(self._acknowledged),

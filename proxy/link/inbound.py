@@ -13,12 +13,14 @@ from proxy.live import ABORTED_BY, FLAG_CANARY, FLAG_RETRIED, FLAG_SAMPLED, FLAG
 
 
 def identity_of(edge: pb.EdgeIdentity) -> EdgeIdentity:
+    """Who an edge says it is. Raises ValueError without an incarnation."""
     if not edge.incarnation:
         raise ValueError("an edge without an incarnation")
     return EdgeIdentity(sidecar=edge.sidecar, worker=edge.worker, incarnation=edge.incarnation)
 
 
 def counts_of(identity: EdgeIdentity, ledger: pb.EdgeLedger) -> EdgeCounts:
+    """An edge's ledger as this process counts."""
     return EdgeCounts(
         sidecar=identity.sidecar,
         worker=identity.worker,
@@ -31,6 +33,7 @@ def counts_of(identity: EdgeIdentity, ledger: pb.EdgeLedger) -> EdgeCounts:
 
 
 def capture_of(capture: pb.Capture) -> Capture:
+    """A capture as the judge reads it."""
     flat = capture.headers
     return Capture(
         sequence=capture.sequence,
@@ -47,6 +50,7 @@ def capture_of(capture: pb.Capture) -> Capture:
 
 
 def records_of(batch: pb.Batch) -> list[LiveRecord]:
+    """A batch's live records, in its order."""
     return [
         LiveRecord(
             sequence=raw.sequence,

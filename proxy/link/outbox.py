@@ -74,6 +74,7 @@ class Outbox:
     # -- the hot path ---------------------------------------------------------------------------------
 
     def begin(self) -> int:
+        """Count a capture as begun; returns its sequence number, which :meth:`offer` ends."""
         self._sequence = sequence = self._sequence + 1
         self._ledger.count_captured()
         self._open.add(sequence)
@@ -127,6 +128,7 @@ class Outbox:
         aborted_by: int,
         flags: int,
     ) -> None:
+        """Queue one :class:`comparator.records.LiveRecord`, or count it as lost where there is no room."""
         self._live.add(
             started_unix_s,
             tenant,
@@ -155,6 +157,7 @@ class Outbox:
 
     @property
     def live_lost(self) -> int:
+        """Live records that found no room since the start."""
         return self._live.lost
 
     def next_batch(self) -> pb.Batch | None:

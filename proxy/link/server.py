@@ -115,6 +115,7 @@ class LinkServer:
 
     @property
     def table(self) -> RouteTable:
+        """The table published last."""
         return self._table
 
     async def start(self) -> None:

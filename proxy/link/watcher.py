@@ -67,10 +67,6 @@ class TableWatcher:
         self._tasks: list[asyncio.Task[None]] = []
         self._channel: grpc.aio.Channel | None = None
 
-    @property
-    def judge_answers(self) -> bool:
-        return self._answers
-
     async def start(self) -> None:
         """Begin to look for the judge; returns at once. Raises LinkError when a TLS file cannot be read."""
         self._channel = open_channel(self._target, self._tls)

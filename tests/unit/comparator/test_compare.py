@@ -8,7 +8,7 @@ import pytest
 
 from comparator.compare import DECLARED_DIGEST, compare
 from comparator.errors import ComparatorError
-from comparator.latency import chunk_gaps_s, latency_of, timing_of
+from comparator.latency import chunk_gaps_s, latency_of
 from comparator.outcomes import compare_outcomes, failed
 from comparator.pair import SetAside
 from comparator.records import Arm, Fact, Outcome, Sampling
@@ -141,8 +141,8 @@ def test_exchanges_of_two_captures_are_no_pair():
 def test_latency_counts_chunks_not_tokens_between_arrivals():
     steps = [step(i, received_s=s) for i, s in enumerate((0.5, 0.5, 0.75, 0.75, 1.5))]
     assert chunk_gaps_s(steps) == (0.25, 0.75)
-    timing = timing_of(steps, started_unix_s=1.0, total_s=2.0)
-    assert (timing.ttft_s, timing.tpot_s) == (0.5, 0.25)
+    latency = latency_of(exchange(steps=steps))
+    assert (latency.ttft_s, latency.tpot_s, latency.itl_s) == (0.5, 0.25, (0.25, 0.75))
 
 
 @pytest.mark.parametrize("tokens", [(), (1,)])
@@ -152,7 +152,6 @@ def test_time_per_token_is_undefined_under_two_tokens(tokens):
 
 def test_ttft_is_undefined_without_a_token():
     assert latency_of(exchange(())).ttft_s is None
-    assert timing_of((), started_unix_s=1.0, total_s=1.0).ttft_s is None
 
 
 def test_finish_reasons_differ_also_without_a_fork():

@@ -264,18 +264,6 @@ def test_a_pinned_capture_outlives_newer_ones(tmp_path):
         assert store.show("c0").pinned == "rolled back"
         assert not store.show("c0").exchanges[0].pruned
         assert store.show("c1").exchanges[0].pruned
-        assert store.unpin("r") == 1
-        for number in range(200, 220):
-            store.add(Batch(pairs=(done(big(number), number),)))
-        assert store.show("c0").exchanges[0].pruned
-
-
-def test_forks_of_a_rollback_can_be_pinned_together(store):
-    for number in range(4):
-        right = (1, 9) if number else (1, 2)
-        store.add(Batch(pairs=(done(pair((1, 2), right, capture_id=f"c{number}"), number),)))
-    assert store.pin_forks("old-to-new", "rolled back", 1.0, limit=2) == 2
-    assert [row.pinned for row in store.list().pairs] == [True, True, False, False]
 
 
 def test_when_all_content_is_gone_whole_captures_go_and_are_counted(tmp_path):
@@ -316,8 +304,6 @@ def test_pins_beyond_the_limit_are_refused_and_nothing_of_the_batch_is_kept(tmp_
         with pytest.raises(EvidenceNotFound):
             store.show(f"c{number}")
         assert store.ledger_counts("edge-1").compared == number
-        assert store.unpin("r") == number
-        store.add(Batch(pairs=(done(big(500), 500),)))
 
 
 def test_after_a_refused_batch_its_pruning_is_undone_and_can_be_done_again(tmp_path):

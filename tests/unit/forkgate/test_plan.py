@@ -7,7 +7,7 @@ import msgspec
 from forkgate.config import Config, loads
 from forkgate.state.latch import Latch
 from forkgate.state.unreadable import all_latched
-from forkgate.supervisor.plan import edge_settings, first_table, full_table
+from forkgate.supervisor.plan import canary_routes, edge_settings, first_table, mirror_rules, pools
 from policies.routes import RouteTable
 
 TEXT = """
@@ -34,7 +34,15 @@ def latched(epoch: int = 0) -> Latch:
 
 
 def published(epoch: int = 5) -> RouteTable:
-    return full_table(config(), frozenset(), epoch, "judge")
+    """What a judge publishes while nothing is stopped."""
+    return RouteTable(
+        epoch=epoch,
+        home=config().home,
+        pools=pools(config()),
+        routes=canary_routes(config(), frozenset()),
+        mirrors=mirror_rules(config(), frozenset()),
+        cause="judge",
+    )
 
 
 def test_first_start_sends_everybody_home() -> None:
