@@ -47,6 +47,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """One generation to run. Equal on all arms but for ``cache_salt`` and ``exchange_id``."""
 
     exchange_id: str
+    """Sent as ``x-request-id``, so that an engine's own log names the exchange."""
     model: str
     token_ids: tuple[int, ...]
     sampling: Sampling
@@ -84,6 +85,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capability(enum.StrEnum):
+    """What an adapter can be relied on for; a probe finds out."""
+
     TOKEN_IN = "token_in"  # takes prompt token IDs  # noqa: S105
     TOKEN_OUT = "token_out"  # returns generated token IDs, streaming  # noqa: S105
     LOGPROBS = "logprobs"  # top-k logprobs a step, with token IDs

@@ -72,7 +72,7 @@ class OpenAIEngine:
         """See :meth:`engines.base.Engine.generate`."""
         path, body, decoder = self.request_of(prompt)
         parser = EventParser()
-        async with self.endpoint.stream(path, body) as reply:
+        async with self.endpoint.stream(path, body, request_id=prompt.exchange_id) as reply:
             if not reply.headers.get("content-type", "").startswith("text/event-stream"):
                 kind = reply.headers.get("content-type", "nothing")
                 raise EngineInvalid(self.base_url, f"{path}: a stream was asked for and {kind} came")

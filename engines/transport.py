@@ -33,6 +33,13 @@ _MAX_JSON_BYTES = 64 << 20
 _MAX_TOLD_BYTES = 2000
 _encode = msgspec.json.Encoder().encode
 
+SHADOW_HEADER = "x-forkgate-shadow"
+"""On every request that goes out here, with the value 1: an engine's log, or a proxy before it, can tell our
+load from live traffic. The same on all arms."""
+REQUEST_ID_HEADER = "x-request-id"
+"""Names one generation. vLLM takes it into its own request ID, which it logs and makes unique by a random
+suffix; it computes nothing from it."""
+
 
 class _Sent:
     """What the trace hooks saw of one request."""
@@ -55,11 +62,14 @@ class Reply:
     _sent: _Sent
     _timer: asyncio.TimerHandle
 
-    def __init__(self, endpoint: Endpoint, method: str, path: str, body: bytes | None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, method: str, path: str, body: bytes | None, request_id: str | None = None
+    ) -> None:
         self._endpoint = endpoint
         self._method = method
         self._path = path
         self._body = body
+        self._request_id = request_id
         self._first = True
         self._started_s = time.perf_counter()
         self._waiting_s: float | None = None
@@ -69,7 +79,11 @@ class Reply:
         """Send the request and wait for the head of a 200 answer. Raises :class:`EngineError` kinds."""
         endpoint = self._endpoint
         self._response, self._sent = await endpoint._open(
-            self._method, self._path, self._body, self._started_s + endpoint.options.first_chunk_timeout_s
+            self._method,
+            self._path,
+            self._body,
+            self._request_id,
+            self._started_s + endpoint.options.first_chunk_timeout_s,
         )
         if self._response.status != 200:
             try:
@@ -188,12 +202,12 @@ class Endpoint:
                 return None
             raise
 
-    def stream(self, path: str, body: Any) -> Reply:
-        """POST and read the answer as it comes, inside ``async with``."""
-        return Reply(self, "POST", path, _encode(body))
+    def stream(self, path: str, body: Any, *, request_id: str) -> Reply:
+        """POST under this name, and read the answer as it comes, inside ``async with``."""
+        return Reply(self, "POST", path, _encode(body), request_id)
 
     async def _open(
-        self, method: str, path: str, body: bytes | None, deadline_s: float
+        self, method: str, path: str, body: bytes | None, request_id: str | None, deadline_s: float
     ) -> tuple[aiohttp.ClientResponse, _Sent]:
         for attempt in (1, 2):
             sent = _Sent()
@@ -203,7 +217,7 @@ class Endpoint:
                         method,
                         self.base_url + path,
                         data=body,
-                        headers=self._headers(body is not None),
+                        headers=self._headers(body is not None, request_id),
                         allow_redirects=False,
                         server_hostname=self._server_name,
                         trace_request_ctx=sent,
@@ -238,8 +252,12 @@ class Endpoint:
             raise EngineRefused(self.where, message, response.status)
         raise EngineInvalid(self.where, f"{message} (200 was expected)")
 
-    def _headers(self, has_body: bool) -> dict[str, str]:
-        headers = dict(self.options.headers)
+    def _headers(self, has_body: bool, request_id: str | None) -> dict[str, str]:
+        # Lower case, so that a configured header of the same name is replaced and never sent beside ours.
+        headers = {name.lower(): value for name, value in self.options.headers.items()}
+        headers[SHADOW_HEADER] = "1"
+        if request_id is not None:
+            headers[REQUEST_ID_HEADER] = request_id
         if has_body:
             headers["content-type"] = "application/json"
         credential = self._read_credential()

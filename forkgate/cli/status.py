@@ -99,6 +99,16 @@ def pairs_line(rollout: dict[str, Any]) -> str:
     )
 
 
+def load_line(load: dict[str, Any]) -> str:
+    """What the shadow costs beside live traffic, since the judge started."""
+    shadow, live = load["shadow_requests"], load["live_requests"]
+    ratio = f" ({shadow / live:.1%})" if live else ""
+    return (
+        f"load since the judge started: {shadow} shadow requests over {live} live in these pools{ratio}, "
+        f"{load['shadow_tokens']} shadow tokens"
+    )
+
+
 def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     """One rollout: where it stands, why, and what each gate says."""
     lines = [
@@ -109,9 +119,11 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     ]
     shadow = rollout["shadow"]
     if shadow is not None:
+        load = rollout["load"]
         spent = f"{shadow['spent']['today_tokens']} tokens today"
         waits = f", waits: {shadow['blocked']}" if shadow["blocked"] else ""
         lines.append(f"  shadow {shadow['running']} running, {shadow['queued']} queued, {spent}{waits}")
+        lines.append(f"  {load_line(load)}")
     if rollout["held"] is not None:
         lines.append(f"  HELD until somebody has looked: {rollout['held']}")
     latched = rollout["latched"]

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +57,8 @@ class Judge:
         self.instruments = instruments
         self._checkpoints = checkpoints
         self.flips: deque[FlipDone] = deque(maxlen=FLIPS_KEPT)
+        self.live_requests: Counter[str] = Counter()
+        """Live requests by pool since this judge started."""
         self._mirror: MirrorPort | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         publisher.listener = self
@@ -74,6 +76,7 @@ class Judge:
     def live(self, records: Sequence[LiveRecord]) -> None:
         decided_s = time.monotonic()
         self.obey(self.desk.observe_live(records, time.time()), decided_s)
+        self.live_requests.update(record.pool for record in records)
         self.instruments.live(records)
 
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:

@@ -113,7 +113,7 @@ class JudgeProcess:
             [page.reader] if page else [],
             {"service.name": "forkgate", "service.instance.id": sidecar_name(config)},
             [tenant.name for tenant in config.tenants],
-            lambda: self._observed(server, publisher, desk, writer),
+            lambda: self._observed(server, publisher, desk, writer, mirror),
         )
         judge = Judge(desk, publisher, writer, instruments, checkpoints)
         try:
@@ -204,9 +204,10 @@ class JudgeProcess:
                 log.error("running without metrics", extra={"error": str(error)})
 
     def _observed(
-        self, server: LinkServer, publisher: Publisher, desk: Desk, writer: EvidenceWriter
+        self, server: LinkServer, publisher: Publisher, desk: Desk, writer: EvidenceWriter, mirror: Mirror
     ) -> Observed:
         balance = server.ledger.balance()
+        spent = {status.rollout: status.spent for status in mirror.status()}
         return Observed(
             edges=sum(1 for edge in server.edges() if edge.connected and not edge.is_supervisor),
             epoch=publisher.table.epoch,
@@ -216,6 +217,16 @@ class JudgeProcess:
             in_flight=balance.in_flight_edge + balance.in_flight_judge,
             rolled_back={state.plan.name: state.latch is not None for state in desk.states()},
             evidence_bytes=writer.size_bytes,
+            shadow_tokens={
+                (rollout, pool): tokens
+                for rollout, its in spent.items()
+                for pool, tokens in its.total_by_pool.items()
+            },
+            shadow_requests={
+                (rollout, pool): count
+                for rollout, its in spent.items()
+                for pool, count in its.requests_by_pool.items()
+            },
         )
 
     def _upkeep(

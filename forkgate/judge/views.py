@@ -196,6 +196,7 @@ class Views:
                 "durable": state.latch.durable,
             },
             "shadow": self._shadow(plan.name),
+            "load": self._load(plan.name, (plan.baseline, plan.candidate)),
             "verdicts": [json_safe(msgspec.to_builtins(verdict)) for verdict in state.verdicts()],
         }
 
@@ -205,6 +206,18 @@ class Views:
             if status.rollout == rollout:
                 plain: dict[str, Any] = msgspec.to_builtins(status)
                 return plain
+        return None
+
+    def _load(self, rollout: str, pools: tuple[str, str]) -> dict[str, int] | None:
+        """What its shadow asks of the rollout's pools, beside what live traffic asks of them; since the judge
+        started."""
+        for status in self._mirror.status():
+            if status.rollout == rollout:
+                return {
+                    "shadow_requests": sum(status.spent.requests_by_pool.values()),
+                    "shadow_tokens": status.spent.total_tokens,
+                    "live_requests": sum(self._judge.live_requests[pool] for pool in pools),
+                }
         return None
 
     async def _evidence(self) -> dict[str, Any]:

@@ -35,6 +35,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     rolled_back: Mapping[str, bool]
     """Rollout → latched."""
     evidence_bytes: int
+    shadow_tokens: Mapping[tuple[str, str], int] = {}
+    """(rollout, pool) → prompt and output tokens of its arms since the judge started."""
+    shadow_requests: Mapping[tuple[str, str], int] = {}
+    """(rollout, pool) → generations asked for since the judge started."""
 
 
 class Instruments:
@@ -69,6 +73,9 @@ class Instruments:
             "{request}",
             "Canary requests that home answered after the candidate failed.",
         )
+        self._live_bytes = meter.create_counter(
+            "forkgate.live.response.size", "By", "Bytes of live answers by tenant and pool."
+        )
         self._ttfb = meter.create_histogram(
             "forkgate.live.time_to_first_byte", "s", "Request received to first response byte, by pool."
         )
@@ -98,9 +105,11 @@ class Instruments:
     def live(self, records: Sequence[LiveRecord]) -> None:
         """Live requests that ended."""
         requests: Counter[tuple[str, str, str]] = Counter()
+        answered: Counter[tuple[str, str]] = Counter()
         for record in records:
             tenant = record.tenant if record.tenant in self._tenants else OTHER_TENANT
             requests[tenant, record.pool, _status_class(record.status)] += 1
+            answered[tenant, record.pool] += record.response_bytes
             if not math.isnan(record.first_byte_s):
                 self._ttfb.record(record.first_byte_s, {"forkgate.pool": record.pool})
             if record.aborted_by:
@@ -112,6 +121,9 @@ class Instruments:
                 count,
                 {"forkgate.tenant": tenant, "forkgate.pool": pool, "http.response.status_class": status},
             )
+
+        for (tenant, pool), size in answered.items():
+            self._live_bytes.add(size, {"forkgate.tenant": tenant, "forkgate.pool": pool})
 
     def pair(self, rollout: str, set_aside: str | None) -> None:
         self._pairs.add(1, {"forkgate.rollout": rollout, "forkgate.set_aside": set_aside or ""})
@@ -201,6 +213,18 @@ class Instruments:
                     for reason, count in self._observe().dropped.items()
                 ],
             ),
+            (
+                "forkgate.shadow.tokens",
+                "{token}",
+                "Prompt and output tokens of shadow arms, by rollout and pool.",
+                lambda: _by_pool(self._observe().shadow_tokens),
+            ),
+            (
+                "forkgate.shadow.requests",
+                "{request}",
+                "Generations that shadows asked for, by rollout and pool.",
+                lambda: _by_pool(self._observe().shadow_requests),
+            ),
         ]
 
 
@@ -209,6 +233,13 @@ _Read = tuple[str, str, str, Callable[[], list[Observation]]]
 
 def _callback(read: Callable[[], list[Observation]]) -> Callable[[CallbackOptions], list[Observation]]:
     return lambda _options: read()
+
+
+def _by_pool(counts: Mapping[tuple[str, str], int]) -> list[Observation]:
+    return [
+        Observation(count, {"forkgate.rollout": rollout, "forkgate.pool": pool})
+        for (rollout, pool), count in counts.items()
+    ]
 
 
 def _buckets(name: str, edges: Sequence[float]) -> View:

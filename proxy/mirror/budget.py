@@ -26,6 +26,10 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     today_by_tenant: dict[str, int] = {}
     total_tokens: int
     """Since the judge started."""
+    total_by_pool: dict[str, int] = {}
+    """The same, by the pool that was asked."""
+    requests_by_pool: dict[str, int] = {}
+    """Generations asked for since the judge started."""
 
 
 class TokenBudget:
@@ -44,14 +48,19 @@ class TokenBudget:
         self._day = int(unix() // _DAY_S)
         self._today = 0
         self._today_by_tenant: Counter[str] = Counter()
-        self._total = 0
+        self._by_pool: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
 
-    def spend(self, tokens: int, tenant: str) -> None:
+    def asked(self, pool: str) -> None:
+        """A generation is asked for. Counted only; its tokens are what it costs."""
+        self._requests[pool] += 1
+
+    def spend(self, tokens: int, tenant: str, pool: str) -> None:
         """Tokens were made, or a prompt was sent. Never refused: it has happened."""
         self._level -= tokens
         self._today += tokens
         self._today_by_tenant[tenant] += tokens
-        self._total += tokens
+        self._by_pool[pool] += tokens
 
     def remember(self, tokens: int, tenant: str) -> None:
         """Tokens that an earlier life of the judge spent today: the day's, no longer the rate's."""
@@ -80,7 +89,9 @@ class TokenBudget:
         return Spent(
             today_tokens=self._today,
             today_by_tenant=dict(self._today_by_tenant),
-            total_tokens=self._total,
+            total_tokens=self._by_pool.total(),
+            total_by_pool=dict(self._by_pool),
+            requests_by_pool=dict(self._requests),
         )
 
     def _roll_over(self) -> None:

@@ -171,18 +171,19 @@ class PairRun:
             self._aligner.finish(Arm.CANDIDATE, completed=False)
         for arm, plan in plans.items():
             if arm is Arm.BASELINE or right is None:
-                self._budget.spend(len(plan.prompt_token_ids), self._capture.tenant)
+                self._budget.asked(plan.pool)
+                self._budget.spend(len(plan.prompt_token_ids), self._capture.tenant, plan.pool)
                 self._arms[arm] = asyncio.create_task(self._arm(plan), name=f"{arm} arm")
         await asyncio.wait(self._arms.values())
         ends = {arm: self._end(arm, plans[arm]) for arm in self._arms}
         return ends[Arm.BASELINE], right if right is not None else ends[Arm.CANDIDATE]
 
     async def _arm(self, plan: ArmPlan) -> Exchange:
-        arm, tenant = plan.arm, self._capture.tenant
+        arm, tenant, pool = plan.arm, self._capture.tenant, plan.pool
         push, spend = self._aligner.push, self._budget.spend
 
         def feed(steps: tuple[Step, ...]) -> None:
-            spend(len(steps), tenant)
+            spend(len(steps), tenant, pool)
             fork = push(arm, steps)
             if fork is not None:
                 self._forked(fork)
@@ -196,7 +197,7 @@ class PairRun:
             on_steps=feed,
         )
         if plan.call is not None:
-            spend(len(exchange.prompt_token_ids), tenant)
+            spend(len(exchange.prompt_token_ids), tenant, pool)
         fork = self._aligner.finish(arm, completed=exchange.outcome is Outcome.COMPLETED)
         if fork is not None:
             self._forked(fork)

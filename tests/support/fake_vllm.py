@@ -27,6 +27,8 @@ class FakeVllm:
         """Between two tokens."""
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[dict[str, str]] = []
+        self.posted: list[dict[str, str]] = []
+        """Headers of :attr:`requests`, one for one."""
         self.running = 0
         self.aborted = 0
         self._calls = 0
@@ -78,9 +80,12 @@ class FakeVllm:
 
     @web.middleware
     async def _record(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.headers.append(headers)
         if request.can_read_body:
-            self.requests.append((request.path, json.loads(await request.read())))
+            body = json.loads(await request.read())
+            self.requests.append((request.path, body))
+            self.posted.append(headers)
         response: web.StreamResponse = await handler(request)
         return response
 

@@ -83,8 +83,15 @@ def test_request_goes_down_the_whole_road(tmp_path: Path) -> None:
         code, out, err = await one.cli("evidence", "list", "--json")
         assert (code, err) == (0, "")
         assert [pair["fork_index"] for pair in json.loads(out)] == [None, None]
+
+        async def told() -> bool:  # live records come up in batches
+            (rollout,) = (await one.status())["rollouts"]
+            return bool(rollout["load"]["live_requests"] == 2)
+
+        await eventually_async(told, "both live requests to be told")
         code, out, _ = await one.cli("status")
         assert code == 0
+        assert "4 shadow requests over 2 live in these pools (200.0%)" in out
         assert "captured 2 = compared 2 + dropped 0 + in flight 0: balances" in out
         assert "acme → new" in out
         assert "honours: " in out
@@ -335,6 +342,7 @@ def test_metrics_show_live_traffic_and_flips(tmp_path: Path) -> None:
         await eventually_async(shown, "metrics")
         assert 'forkgate_rollout="old-to-new"' in text
         assert 'forkgate_tenant="acme"' in text
+        assert all(f"forkgate_{name}_total{{" in text for name in ("shadow_tokens", "shadow_requests"))
 
     served(tmp_path, test, workers=1)
 

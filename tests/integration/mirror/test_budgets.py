@@ -134,7 +134,10 @@ def test_tokens_a_second_are_kept_by_waiting() -> None:
             for seconds in range(1, 4):
                 clock.wait(made, 1.01)
                 await eventually(lambda now=seconds: len(made.sink.pairs) == 2 + 2 * now, "two more")
-            assert made.mirror.status()[0].spent.total_tokens == 8 * 22
+            spent = made.mirror.status()[0].spent
+            assert spent.total_tokens == 8 * 22
+            assert spent.total_by_pool == {"old": 8 * 11, "new": 8 * 11}
+            assert spent.requests_by_pool == {"old": 8, "new": 8}
 
     run(main)
 

@@ -82,6 +82,41 @@ def test_equal_servers_make_an_equal_pair() -> None:
     run(main)
 
 
+def marks(server: FakeVllm, suffix: str) -> list[tuple[str | None, str | None]]:
+    """(x-forkgate-shadow, x-request-id) of each request whose path ends so, the judge's probes left out."""
+    assert len(server.posted) == len(server.requests)
+    return [
+        (headers.get("x-forkgate-shadow"), headers.get("x-request-id"))
+        for (path, _), headers in zip(server.requests, server.posted, strict=True)
+        if path.endswith(suffix)
+    ]
+
+
+def test_both_arms_are_marked_alike_and_named_by_their_stored_exchange() -> None:
+    async def main() -> None:
+        baseline, candidate = FakeVllm(), FakeVllm()
+        async with http_rig(baseline, candidate) as made:
+            for server in (baseline, candidate):  # the probes'
+                server.requests.clear()
+                server.posted.clear()
+            pairs = [await made.pair(**CHAT) for _ in range(2)]
+            as_itself = {**CHAT, "body": CHAT["body"][:-1] + b',"response_format":{"type":"json_object"}}'}
+            pairs.append(await made.pair(**as_itself))
+            assert [pair.left.as_tokens for pair in pairs] == [True, True, False]
+            names = set()
+            for server, side in ((baseline, "left"), (candidate, "right")):
+                ids = [getattr(pair, side).exchange_id for pair in pairs]
+                assert marks(server, "/completions") == [("1", name) for name in ids]
+                rendered = marks(server, "/render")
+                assert rendered
+                assert set(rendered) == {("1", None)}
+                assert len(rendered) + len(ids) == len(server.requests)
+                names |= set(ids)
+            assert len(names) == 6
+
+    run(main)
+
+
 def test_a_fork_between_servers_is_found_and_stands_when_run_again() -> None:
     async def main() -> None:
         baseline, candidate = FakeVllm(), FakeVllm("forks at token 2")

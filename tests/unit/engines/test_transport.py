@@ -177,7 +177,7 @@ def test_a_stream_that_stalls_times_out_by_the_chunk() -> None:
         await asyncio.sleep(60)
 
     async def use(endpoint: Endpoint) -> None:
-        async with endpoint.stream("/a", {}) as reply:
+        async with endpoint.stream("/a", {}, request_id="r") as reply:
             data, received_s = await reply.read()
             assert (data, received_s > 0) == (b"abc", True)
             with pytest.raises(EngineTimeout, match=r"no further byte of the answer in 0\.1 s"):
@@ -193,7 +193,7 @@ def test_a_head_without_a_body_times_out_by_the_first_chunk() -> None:
         await asyncio.sleep(60)
 
     async def use(endpoint: Endpoint) -> None:
-        async with endpoint.stream("/a", {}) as reply:
+        async with endpoint.stream("/a", {}, request_id="r") as reply:
             with pytest.raises(EngineTimeout):
                 await reply.read()
 
@@ -216,6 +216,23 @@ def test_the_pools_own_credential_is_sent_and_follows_its_file(
     assert b"authorization: bearer first\r\n" in server.requests[0].lower()
     assert b"x-pool: h100\r\n" in server.requests[0].lower()
     assert b"authorization: bearer second\r\n" in server.requests[1].lower()
+
+
+def test_every_request_is_marked_as_a_shadows_and_a_stream_has_its_name() -> None:
+    async def use(endpoint: Endpoint) -> None:
+        await endpoint.get("/a")
+        await endpoint.post("/b", {})
+        async with endpoint.stream("/c", {}, request_id="c-1/baseline/0") as reply:
+            await reply.read()
+
+    configured = {"X-Request-Id": "theirs", "X-Forkgate-Shadow": "0"}
+    requests = [sent.lower() for sent in run(answer_ok, use, headers=configured).requests]
+    assert len(requests) == 3
+    for sent in requests:
+        assert sent.count(b"x-forkgate-shadow:") == 1
+        assert b"x-forkgate-shadow: 1\r\n" in sent
+        assert sent.count(b"x-request-id:") == 1
+    assert b"x-request-id: c-1/baseline/0\r\n" in requests[2]
 
 
 def test_a_credential_file_that_is_missing_or_empty_is_named(tmp_path: pathlib.Path) -> None:
@@ -256,7 +273,7 @@ def test_leaving_a_stream_early_closes_its_connection() -> None:
         closed.set()
 
     async def use(endpoint: Endpoint) -> None:
-        async with endpoint.stream("/a", {}) as reply:
+        async with endpoint.stream("/a", {}, request_id="r") as reply:
             await reply.read()
         await closed.wait()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forkgate.cli.options import DEFAULT_FILE, named
-from forkgate.cli.status import describe, pairs_line, pool_lines, rollout_lines
+from forkgate.cli.status import describe, load_line, pairs_line, pool_lines, rollout_lines
 
 
 def edge(incarnation: str, *, connected: bool = True, epoch: int = 7, heard_s: float = 0.1) -> dict[str, Any]:
@@ -107,6 +107,15 @@ def test_pairs_that_were_not_compared_are_told_apart() -> None:
         "pairs 7: 4 compared to the end or a fork, 2 set aside (encoding mismatch 2), "
         "1 where the candidate failed"
     )
+
+
+def test_shadow_load_is_told_beside_the_live_load() -> None:
+    load = {"shadow_requests": 24, "live_requests": 600, "shadow_tokens": 1_234}
+    assert load_line(load) == (
+        "load since the judge started: 24 shadow requests over 600 live in these pools (4.0%), "
+        "1234 shadow tokens"
+    )
+    assert "over 0 live in these pools, " in load_line({**load, "live_requests": 0})
 
 
 def test_engine_says_when_it_answered_last() -> None:

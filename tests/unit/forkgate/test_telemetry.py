@@ -24,6 +24,8 @@ def observed() -> Observed:
         in_flight=1,
         rolled_back={"r": True},
         evidence_bytes=4096,
+        shadow_tokens={("r", "old"): 70, ("r", "new"): 68},
+        shadow_requests={("r", "old"): 6, ("r", "new"): 5},
     )
 
 
@@ -76,6 +78,11 @@ def test_page_shows_every_instrument() -> None:
     assert value(found, "forkgate_live_retried_total") == 1
     assert value(found, "forkgate_live_aborted_total", 'aborted_by="client"') == 1
     assert value(found, "forkgate_live_time_to_first_byte_seconds_count", 'pool="old"') == 3
+    assert value(found, "forkgate_live_response_size_bytes_total", 'tenant="acme"', 'pool="old"') == 1_000
+    assert value(found, "forkgate_live_response_size_bytes_total", 'tenant="other"') == 2_000
+    assert value(found, "forkgate_shadow_tokens_total", 'rollout="r"', 'pool="old"') == 70
+    assert value(found, "forkgate_shadow_tokens_total", 'rollout="r"', 'pool="new"') == 68
+    assert value(found, "forkgate_shadow_requests_total", 'rollout="r"', 'pool="new"') == 5
     assert value(found, "forkgate_shadow_captures_total") == 10
     assert value(found, "forkgate_shadow_drops_total", 'reason="too_old"') == 3
     assert value(found, "forkgate_shadow_forks_total") == 1
