@@ -27,6 +27,9 @@ _TYPE: Final = 6
 _ROLES: Final[dict[bytes, int]] = {
     b"keep-alive": _HOP,
     b"proxy-connection": _HOP,
+    # RFC 9110 sections 11.7.1 and 11.7.3: for whom a proxy asks, and that is the edge.
+    b"proxy-authenticate": _HOP,
+    b"proxy-authentication-info": _HOP,
     b"te": _HOP,
     b"x-request-id": _HOP,  # the edge's own stands in its place
     b"content-length": _LENGTH,

@@ -38,10 +38,12 @@ _ENCODING: Final = 13
 _AUTHORIZATION: Final = 14
 _API_KEY: Final = 15
 
-# RFC 9110 section 7.6.1, and Proxy-Connection and HTTP2-Settings, which mean the next hop too.
+# RFC 9110 section 7.6.1; Proxy-Connection and HTTP2-Settings, which mean the next hop too; and
+# Proxy-Authorization (section 11.7.2), a credential for a proxy, which no pool is meant to learn.
 _ROLES: Final[dict[bytes, int]] = {
     b"keep-alive": _HOP,
     b"proxy-connection": _HOP,
+    b"proxy-authorization": _HOP,
     b"te": _HOP,
     b"http2-settings": _HOP,
     b"connection": _CONNECTION,

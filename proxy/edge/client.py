@@ -263,7 +263,6 @@ class ClientConnection:
         """Answer with an error of the edge's own, leave the record, and end the connection."""
         exchange = self.exchange
         edge = self._edge
-        request_id = ""
         with_body = True
         if exchange is not None:
             if exchange.answer >= states.ANSWER_BODY:
@@ -272,6 +271,8 @@ class ClientConnection:
                 return
             with_body = exchange.ask.method != b"HEAD"
             request_id = exchange.request_id.decode("ascii")
+        else:
+            request_id = edge.ids.new()  # no head was accepted, so nobody else's is believed
         answer = render(refusal, request_id, with_body=with_body)
         self.write(answer)
         if exchange is not None:

@@ -44,7 +44,7 @@ class BadAnswerError(EdgeError):
     """An upstream broke HTTP in its answer. Before the answer's head was forwarded this is a 502."""
 
 
-def render(refusal: RefusalError, request_id: str = "", *, with_body: bool = True) -> bytes:
+def render(refusal: RefusalError, request_id: str, *, with_body: bool = True) -> bytes:
     """A whole HTTP/1.1 answer that says ``refusal`` and closes the connection.
 
     ``with_body=False`` is for HEAD, whose answer has the head alone (RFC 9110 section 9.3.2).
@@ -64,7 +64,6 @@ def render(refusal: RefusalError, request_id: str = "", *, with_body: bool = Tru
         lines.append("Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
     if refusal.status == 503:
         lines.append("Retry-After: 1")
-    if request_id:
-        lines.append(f"x-request-id: {request_id}")
+    lines.append(f"x-request-id: {request_id}")
     head = "\r\n".join((*lines, "", "")).encode("ascii")
     return head + body if with_body else head

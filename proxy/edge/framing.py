@@ -40,7 +40,8 @@ _TRAILERS = re.compile(rb"(?:" + FIELD_LINE + rb")*+\r\n")
 _TRAILERS_REFUSED = re.compile(
     rb"(?i)(?:^|\r\n)(?:transfer-encoding|content-length|host|connection|authorization|cookie|set-cookie|"
     rb"trailer|te|expect|upgrade|content-encoding|content-type|content-range|cache-control|max-forwards|"
-    rb"x-forwarded-for|x-forwarded-host|x-forwarded-proto|x-request-id|x-api-key):"
+    rb"x-forwarded-for|x-forwarded-host|x-forwarded-proto|x-request-id|x-api-key|"
+    rb"proxy-authorization|proxy-authenticate|proxy-authentication-info):"
 )
 
 

@@ -3,6 +3,8 @@ connection, leaves a record, and no pool ever sees a byte of it (or of what was 
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from proxy.edge import states
@@ -10,6 +12,9 @@ from proxy.edge.settings import Limits
 from tests.support.edge import TRUSTED, Transcript, error_of, settings, status_of, table
 
 HOST = b"Host: edge\r\n"
+OWN_ID = re.compile(
+    rb"\r\nx-request-id: [0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\r\n"
+)
 SMUGGLED = b"GET /admin HTTP/1.1\r\nHost: edge\r\n\r\n"
 
 
@@ -161,6 +166,7 @@ def test_malformed_head_is_refused_and_no_pool_sees_it(name: str, step: int) -> 
     assert status_of(answered) == status
     assert error_of(body)["code"] == code
     assert b"Connection: close" in answered
+    assert OWN_ID.search(answered + b"\r\n")
     (record,) = core.port.records
     assert (record.status, record.pool, record.tenant) == (status, "", "-")
     assert core.edge.stats()["bugs"] == 0
@@ -199,6 +205,7 @@ CHUNKS: dict[str, tuple[bytes, str]] = {
     "trailer-transfer-encoding": (b"0\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n", "bad_trailer"),
     "trailer-host": (b"0\r\nHost: evil\r\n\r\n", "bad_trailer"),
     "trailer-authorization": (b"0\r\nAuthorization: Bearer x\r\n\r\n", "bad_trailer"),
+    "trailer-proxy-authorization": (b"0\r\nProxy-Authorization: Basic x\r\n\r\n", "bad_trailer"),
     "trailers-endless": (b"0\r\nX: " + b"a" * 20_000, "trailers_too_large"),
 }
 
