@@ -126,7 +126,6 @@ class Exchange:
     def connected(self, upstream: UpstreamConnection) -> None:
         """The dialer's connection stands."""
         self._dial = None
-        upstream.endpoint.health.succeeded()
         self.client.release(self.client.HOLD_DIAL)
         self._send(upstream, monotonic())
 
@@ -151,7 +150,7 @@ class Exchange:
         if self.sent is not None and self.pool.choose(now, self.tried) is not None:
             self._again()
             return
-        self.failed(status, code, f"pool {self.pool.name!r}: {error}")
+        self._give_up(status, code, f"pool {self.pool.name!r}: {error}")
 
     def _send(self, upstream: UpstreamConnection, now: float) -> None:
         sent = self.sent
@@ -320,19 +319,28 @@ class Exchange:
             self.answer_closed(reader)
         elif answer in (states.ANSWER_BODY, states.ANSWER_TUNNEL):
             self.break_off(ABORTED_BY_NOBODY if answer == states.ANSWER_TUNNEL else ABORTED_BY_UPSTREAM)
-        elif answer == states.WAITING and upstream.reused and self._was_stale():
-            self.stale_retried = True
-            self.edge.counts.stale_retries += 1
-            self._again(fresh=True)
         else:
-            self.failed(
+            stale = answer == states.WAITING and upstream.reused and monotonic() - self.sent_at <= _STALE_S
+            if stale and self.sent is not None and not self.stale_retried:
+                self.stale_retried = True
+                self.edge.counts.stale_retries += 1
+                self._again(fresh=True)
+                return
+            if not stale:
+                self.pool.unanswered(upstream.endpoint, monotonic())
+            self._give_up(
                 502, "upstream_reset", f"pool {self.pool.name!r} closed the connection without an answer"
             )
 
-    def _was_stale(self) -> bool:
-        return self.sent is not None and not self.stale_retried and monotonic() - self.sent_at <= _STALE_S
-
     def failed(self, status: int, code: str, message: str, aborted_by: int = ABORTED_BY_UPSTREAM) -> None:
+        """The pool has the request, or some of it, and its answer has no head, or none in time."""
+        upstream = self.upstream
+        assert upstream is not None
+        if not self.client.write_paused:  # else nobody read what the pool may have said
+            self.pool.unanswered(upstream.endpoint, monotonic())
+        self._give_up(status, code, message, aborted_by)
+
+    def _give_up(self, status: int, code: str, message: str, aborted_by: int = ABORTED_BY_UPSTREAM) -> None:
         """This attempt ends before a head was forwarded: home, if this was a canary, else an error answer."""
         self.edge.counts.upstream_failures += 1
         if self.canary and self._go_home():

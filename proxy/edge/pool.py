@@ -114,7 +114,8 @@ class LivePool:
         """May a request that could go elsewhere come here? Asking takes a probe's place: ask once a request.
 
         With every endpoint ejected, nobody: each would wait for a connection that does not come. Once the
-        time of one is over, a single request finds out whether it is back, and the others go on elsewhere.
+        time of one is over, a single request at a time finds out whether it answers, and the others go on
+        elsewhere.
         """
         over = False
         for endpoint in self.endpoints:
@@ -130,6 +131,11 @@ class LivePool:
     def healthy(self, now: float) -> bool:
         """Is there an endpoint that is not passed over?"""
         return any(endpoint.health.ejected_until <= now for endpoint in self.endpoints)
+
+    def unanswered(self, endpoint: Endpoint, now: float) -> None:
+        """``endpoint``, one of its own, failed before the head of an answer."""
+        others = (other for other in self.endpoints if other is not endpoint)
+        endpoint.health.unanswered(now, last=all(other.health.ejected_until > now for other in others))
 
     def choose(self, now: float, tried: tuple[Endpoint, ...] = ()) -> Endpoint | None:
         """The healthy endpoint with the fewest exchanges, in turn among equals; else any; None without one.

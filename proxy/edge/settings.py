@@ -60,8 +60,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tunnel_grace_s: float = 10.0
     """After a flip, how long a WebSocket tunnel to a pool that is no longer its tenant's may live."""
     eject_s: float = 5.0
-    """An endpoint that failed to connect is passed over this long (doubling to 60) while another is
-    healthy."""
+    """An endpoint that failed to connect, or left three requests in a row unanswered, is passed over this
+    long (doubling to 60) while another is healthy."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

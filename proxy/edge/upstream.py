@@ -133,12 +133,15 @@ class UpstreamConnection:
             if answer.status >= 200:
                 self._answer = answer
                 self.keep_alive = answer.keep_alive
+                if self.endpoint.health.failures:
+                    self.endpoint.health.answered()
                 exchange.final_answer(answer, data)
                 return
             if answer.status == 101:
                 if not (exchange.ask.websocket and answer.websocket):
                     raise BadAnswerError("101 to a request that asked for no websocket")
                 self.keep_alive = False
+                self.endpoint.health.answered()
                 exchange.switched(answer, data)
                 return
             exchange.interim += 1

@@ -7,7 +7,19 @@ import asyncio
 
 import pytest
 
-from tests.support.edge import Arrived, Upstream, answer, get, post, read_answer, run, running_edge, table
+from proxy.edge.settings import Timeouts
+from tests.support.edge import (
+    Arrived,
+    Upstream,
+    answer,
+    get,
+    post,
+    read_answer,
+    run,
+    running_edge,
+    status_of,
+    table,
+)
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
@@ -130,5 +142,30 @@ def test_stale_pooled_connection_is_invisible_to_the_client() -> None:
             assert edge.edge.stats()["stale_retries"] == 3
             assert upstream.connections == 4
             writer.close()
+
+    run(main())
+
+
+def test_an_endpoint_that_accepts_and_resets_costs_its_pool_three_requests() -> None:
+    async def main() -> None:
+        async def answers(request: Arrived) -> None:
+            request.say(answer(b"well"))
+
+        async def resets(request: Arrived) -> None:
+            request.writer.transport.abort()
+            raise ConnectionResetError
+
+        async with (
+            Upstream(answers).running() as well_url,
+            Upstream(resets).running() as ill_url,
+            running_edge(table((well_url, ill_url)), timeouts=Timeouts(eject_s=60.0)) as edge,
+        ):
+            statuses = []
+            for _ in range(40):
+                reader, writer = await edge.connect()
+                writer.write(get())
+                statuses.append(status_of((await read_answer(reader))[0]))
+                writer.close()
+            assert (statuses.count(502), statuses.count(200)) == (3, 37)
 
     run(main())

@@ -182,19 +182,29 @@ def test_hop_by_hop_fields_stay_here_both_ways() -> None:
     client.data_received(
         get("/", "Connection: keep-alive, X-Mine, Host, Authorization", "X-Mine: 1", "Keep-Alive: 5",
             "TE: trailers", "Proxy-Connection: x", "Upgrade: h2c", "HTTP2-Settings: x",
-            "Authorization: Bearer k", "X-Other: 2")
+            "Authorization: Bearer k", "Proxy-Authorization: Basic c2VjcmV0", "X-Other: 2")
     )  # fmt: skip
     upstream, pool = edge.accept()
-    for gone in (b"x-mine", b"keep-alive", b"te:", b"connection", b"upgrade", b"http2"):
+    for gone in (
+        b"x-mine",
+        b"keep-alive",
+        b"te:",
+        b"connection",
+        b"upgrade",
+        b"http2",
+        b"proxy-",
+        b"c2VjcmV0",
+    ):
         assert gone not in pool.sent.lower()
     assert b"Host: edge\r\n" in pool.sent
     assert b"Authorization: Bearer k\r\n" in pool.sent
     assert b"X-Other: 2\r\n" in pool.sent
     upstream.data_received(
         b"HTTP/1.1 200 OK\r\nConnection: X-Theirs\r\nX-Theirs: 1\r\nKeep-Alive: timeout=5\r\n"
-        b"X-Request-Id: theirs\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 0\r\n\r\n"
+        b"X-Request-Id: theirs\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 0\r\n"
+        b"Proxy-Authenticate: Basic\r\nProxy-Authentication-Info: x\r\n\r\n"
     )
-    for gone in (b"x-theirs", b"keep-alive", b"theirs", b"connection"):
+    for gone in (b"x-theirs", b"keep-alive", b"theirs", b"connection", b"proxy-"):
         assert gone not in wire.sent.lower()
     assert wire.sent.count(b"Set-Cookie") == 2
     assert wire.sent.lower().count(b"x-request-id") == 1
@@ -418,7 +428,12 @@ def test_one_request_a_back_off_finds_out_whether_the_candidate_is_back() -> Non
     probe = next(dial for dial in edge.dials if dial.endpoint.host == "candidate")
     edge.dials.remove(probe)
     edge.dials.insert(0, probe)
-    edge.accept()  # it is
+    upstream, _ = edge.accept()  # it stands, which may be said of a port in front of nothing
+    fourth, _ = edge.client()
+    fourth.data_received(post(b"hello", "/v1/completions", ACME))
+    assert fourth.exchange is not None
+    assert fourth.exchange.pool is edge.router.home
+    upstream.data_received(answer())  # it is
     fourth, _ = edge.client()
     fourth.data_received(post(b"hello", "/v1/completions", ACME))
     assert fourth.exchange is not None
@@ -632,6 +647,7 @@ def test_slow_head_is_408() -> None:
     assert status_of(wire.sent) == 408
     (record,) = edge.port.records
     assert (record.status, record.aborted_by) == (408, 3)
+    assert len(wire.sent.partition(b"\r\nx-request-id: ")[2].partition(b"\r\n")[0]) == 36
 
 
 def test_idle_connection_is_closed_without_a_word() -> None:

@@ -165,7 +165,7 @@ def test_an_ejection_doubles_up_to_a_minute_and_a_success_forgets_it() -> None:
         assert health.ejected_until - now == lasted[-1]
         now = health.ejected_until
     assert lasted == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
-    health.succeeded()
+    health.answered()
     assert health.ejected_until == 0.0
     health.failed(now)
     assert health.ejected_until - now == 5.0
