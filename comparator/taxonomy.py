@@ -39,7 +39,7 @@ DEFAULT_CAP_NATS = 1.0
 
 
 class ForkClass(enum.StrEnum):
-    """What a fork is put down to, in the order of the module's rules."""
+    """What a fork is put down to; the module says by which rules."""
 
     NONE = "none"
     ENCODING_MISMATCH = "encoding_mismatch"
