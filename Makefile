@@ -61,9 +61,10 @@ $(PEERS_STAMP): requirements-bench.lock
 # Resolve the newest versions that pyproject.toml allows and write them down.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --upgrade pip
 	.venv-lock/bin/python -m pip install --quiet torch==2.13.0
 	.venv-lock/bin/python -m pip install --quiet -e '.[torch]' --group dev hatchling editables
-	.venv-lock/bin/python -m pip freeze --exclude-editable > requirements.lock
+	.venv-lock/bin/python -m pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/' > requirements.lock
 	rm -rf .venv-lock
 
 clean:
