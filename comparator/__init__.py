@@ -6,6 +6,7 @@ touches a disk is ``comparator.evidence``, which nothing else in this package im
 ==============  =====================================================================================
 ``records``     steps, sampling, timing, exchanges, live records
 ``pair``        two exchanges and what their comparison found
+``comparison``  all pairs of one captured request: one observation
 ``align``       two token streams aligned as they arrive; the fork at its deciding token
 ``fork``        the arithmetic of one step: sorted top-k, margin, largest logprob error
 ``compare``     two finished exchanges → a pair: is it evidence, and what does it say
@@ -13,7 +14,7 @@ touches a disk is ``comparator.evidence``, which nothing else in this package im
 ``outcomes``    how two exchanges ended
 ``taxonomy``    what kind of fork it is: tie, drift, another sampler, another distribution...
 ``precision``   how finely an arm can tell two logprobs apart, declared or seen
-``distribution``next-token distributions from top-k lists, and how far apart they are
+``distribution`` next-token distributions from top-k lists, and how far apart they are
 ``floor``       how much an environment differs from itself
 ``sequential``  tests that one may look at after every observation, and act on at any
 ``evidence``    the store, and its explanations
@@ -27,6 +28,7 @@ that every verdict can be computed again.
 
 from comparator.align import Alignment, PairAligner
 from comparator.compare import DECLARED_DIGEST, align_exchanges, compare
+from comparator.comparison import CONCURRENCY, Comparison, SampleRef, Score, Triple, band_of, path_of
 from comparator.errors import AlignmentError, ComparatorError
 from comparator.floor import Floor, floor_of
 from comparator.latency import Latency, latency_of
@@ -36,6 +38,7 @@ from comparator.records import (
     Arm,
     CaptureId,
     Digest,
+    EngineSample,
     Exchange,
     ExchangeId,
     Fact,
@@ -48,6 +51,7 @@ from comparator.records import (
 from comparator.taxonomy import Allowance, Attribution, ForkClass, classify, classify_fork
 
 __all__ = [
+    "CONCURRENCY",
     "DECLARED_DIGEST",
     "Alignment",
     "AlignmentError",
@@ -56,7 +60,9 @@ __all__ = [
     "Attribution",
     "CaptureId",
     "ComparatorError",
+    "Comparison",
     "Digest",
+    "EngineSample",
     "Exchange",
     "ExchangeId",
     "Fact",
@@ -71,11 +77,15 @@ __all__ = [
     "OutcomeDifference",
     "Pair",
     "PairAligner",
+    "SampleRef",
     "Sampling",
+    "Score",
     "SetAside",
     "Step",
     "Timing",
+    "Triple",
     "align_exchanges",
+    "band_of",
     "classify",
     "classify_fork",
     "compare",
@@ -83,4 +93,5 @@ __all__ = [
     "failed",
     "floor_of",
     "latency_of",
+    "path_of",
 ]

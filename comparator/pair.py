@@ -57,6 +57,7 @@ class ForkSeen(msgspec.Struct, frozen=True, kw_only=True):
     left_arm: Arm
     right_arm: Arm
     fork: Fork
+    replicate: int = 0
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):

@@ -163,3 +163,21 @@ class LiveRecord(msgspec.Struct, frozen=True, gc=False):
     sampled: bool
     streamed: bool = False
     """The answer was an event stream, so that its first byte is a first token."""
+
+
+class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
+    """What one endpoint's own metrics said at one moment, for a rollout that compares its pool."""
+
+    rollout: str
+    pool: str
+    endpoint: str
+    candidate: bool
+    unix_s: float
+    running: int
+    waiting: int
+    kv_cache_usage: Fact
+    """0-1."""
+    memory_bytes: Fact
+    """Of the accelerator (or of the process on a CPU), in use by the engine."""
+    generated_tokens: Fact
+    """Counter since the engine started."""

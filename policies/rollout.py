@@ -33,10 +33,12 @@ from typing import Any
 
 import msgspec
 
-from comparator.pair import ForkSeen, Pair, SetAside
-from comparator.records import LiveRecord
+from comparator.comparison import Comparison
+from comparator.pair import ForkSeen, SetAside
+from comparator.records import EngineSample, LiveRecord
 from policies.gates import GateState
-from policies.gates.base import Evidence, Gate
+from policies.gates.base import Alpha, Evidence, Gate
+from policies.levels import alphas_of
 from policies.policy import OnFail, Policy
 from policies.routes import PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
@@ -63,6 +65,16 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     mirror_tenants: tuple[TenantName, ...] = ()
     """Only these tenants' requests are copied; empty: everybody's."""
     canary_tenants: tuple[TenantName, ...] = ()
+
+    @property
+    def alphas(self) -> dict[str, Alpha]:
+        """Each gate's share of the policy's alpha."""
+        return alphas_of(
+            self.policy.alpha,
+            self.policy.gates,
+            tenants=len(self.canary_tenants),
+            stages=1,
+        )
 
     @property
     def first_stage(self) -> Stage:
@@ -234,7 +246,7 @@ def _ask(state: RolloutState, name: str, unix_s: float, effects: list[Effect]) -
 def _verdict(state: RolloutState, name: str) -> Verdict:
     # A gate's state stands under its gate's name, which no type can say.
     gate: Gate[Any] = state.plan.policy.gates[name]
-    return gate.verdict(state.gates[name])
+    return gate.verdict(state.gates[name], state.plan.alphas[name])
 
 
 def _fold(state: RolloutState, item: Evidence) -> tuple[RolloutState, list[str]]:
@@ -251,12 +263,15 @@ def _fold(state: RolloutState, item: Evidence) -> tuple[RolloutState, list[str]]
 
 
 def _note_encoding(state: RolloutState, item: Evidence, effects: list[Effect]) -> RolloutState:
-    if not isinstance(item, Pair) or item.set_aside is not SetAside.ENCODING_MISMATCH:
+    if not isinstance(item, Comparison):
+        return state
+    mismatched = [pair for pair in item.candidates if pair.set_aside is SetAside.ENCODING_MISMATCH]
+    if not mismatched:
         return state
     state = msgspec.structs.replace(state, encoding_mismatches=state.encoding_mismatches + 1)
     if state.held is not None:
         return state
-    reason = f"encoding mismatch in capture {item.capture_id}: {item.set_aside_reason}"
+    reason = f"encoding mismatch in capture {item.capture_id}: {mismatched[0].set_aside_reason}"
     effects.append(Hold(rollout=state.plan.name, reason=reason))
     return msgspec.structs.replace(state, held=reason)
 
@@ -338,9 +353,7 @@ def _frozen_change(old: RolloutPlan, new: RolloutPlan) -> str | None:
 
 def _concerns(plan: RolloutPlan, item: Evidence) -> bool:
     """Is this evidence of this rollout? The judge may hand every rollout everything."""
-    if isinstance(item, Pair):
-        return item.right.rollout == plan.name
-    if isinstance(item, ForkSeen):
+    if isinstance(item, Comparison | ForkSeen | EngineSample):
         return item.rollout == plan.name
     assert isinstance(item, LiveRecord)
     if item.canary:

@@ -27,5 +27,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """One sentence for a person on call."""
     alpha: float | None = None
+    """The level that a fail was held to; None for a gate that tests no hypothesis."""
     deciding_id: str | None = None
     """The exchange pair (capture ID) that tipped it, if one did."""
+    estimand: str = "traffic"
+    """What it is about: ``suite`` or ``traffic``."""
+    rollback_nats: float | None = None
+    """log E against "within the margin"; fails at log(1/alpha)."""
+    promotion_nats: float | None = None
+    """log E against "beyond the margin"; passes at log(1/rollout's alpha)."""
+    interval: tuple[float, float] | None = None
+    """Around :attr:`value`, to be read beside the answer."""
+    hold: bool = False
+    """Whatever the answer, nothing advances until a person has looked; no rollback follows from it."""

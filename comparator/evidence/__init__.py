@@ -33,10 +33,10 @@ from comparator.evidence.reader import EvidenceReader
 from comparator.evidence.rows import (
     Added,
     Batch,
+    ComparisonDone,
     Drop,
     LedgerCounts,
     Page,
-    PairDone,
     Pin,
     Shown,
     StoredExchange,
@@ -50,6 +50,7 @@ from comparator.evidence.store import EvidenceStore
 __all__ = [
     "Added",
     "Batch",
+    "ComparisonDone",
     "Drop",
     "EvidenceAmbiguous",
     "EvidenceBusy",
@@ -64,7 +65,6 @@ __all__ = [
     "EvidenceUnavailable",
     "LedgerCounts",
     "Page",
-    "PairDone",
     "Pin",
     "Shown",
     "StoreStatus",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from comparator.pair import Fork, ForkSeen, Pair
+from comparator.comparison import Comparison
+from comparator.pair import Fork, ForkSeen
 from comparator.records import CaptureId, Exchange
 
 
-class PairDone(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished pair, and the captured request that it settles."""
+class ComparisonDone(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished comparison, and the captured request that it settles."""
 
-    pair: Pair
+    comparison: Comparison
     incarnation: str
     """UUIDv7 of the edge process that captured it."""
     sequence: int
@@ -63,7 +64,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one transaction keeps."""
 
-    pairs: tuple[PairDone, ...] = ()
+    comparisons: tuple[ComparisonDone, ...] = ()
     forks: tuple[ForkSeen, ...] = ()
     """Forks seen before their pair is finished, so that a judge killed in between leaves its reason."""
     drops: tuple[Drop, ...] = ()

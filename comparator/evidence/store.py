@@ -13,7 +13,7 @@ from comparator.evidence.codec import ContentError
 from comparator.evidence.errors import EvidenceError, EvidenceFull, EvidenceUnavailable, mapped
 from comparator.evidence.reader import BUSY_TIMEOUT_S, COMPARED, EvidenceReader
 from comparator.evidence.retention import Pruner
-from comparator.evidence.rows import Added, Batch, Drop, PairDone, Pin
+from comparator.evidence.rows import Added, Batch, ComparisonDone, Drop, Pin
 from comparator.evidence.schema import prepare
 from comparator.pair import Pair
 
@@ -108,8 +108,9 @@ class EvidenceStore(EvidenceReader):
         try:
             exchanges = [
                 tables.exchange_row(exchange)
-                for done in batch.pairs
-                for exchange in (done.pair.left, done.pair.right)
+                for done in batch.comparisons
+                for pair in done.comparison.pairs
+                for exchange in (pair.left, pair.right)
             ]
         except (ContentError, TypeError, OverflowError) as exc:
             raise EvidenceError(self.path, f"a pair cannot be stored: {exc}") from exc
@@ -119,7 +120,7 @@ class EvidenceStore(EvidenceReader):
                 self._db.executemany(_INSERT_EXCHANGE, [row for row, _ in exchanges])
                 self._db.executemany(_INSERT_CONTENT, [(blob, row[0]) for row, blob in exchanges])
                 self._db.executemany(_INSERT_FORK, [tables.fork_seen_row(seen) for seen in batch.forks])
-                pairs = sum(self._add_pair(done, repeated) for done in batch.pairs)
+                pairs = sum(self._add_comparison(done, repeated) for done in batch.comparisons)
                 drops = sum(self._add_drop(drop, repeated) for drop in batch.drops)
                 self._db.executemany(_INSERT_VERDICT, [tables.verdict_row(row) for row in batch.verdicts])
                 self._add_pins(batch.pins)
@@ -136,8 +137,13 @@ class EvidenceStore(EvidenceReader):
                 self._db.execute("PRAGMA incremental_vacuum").fetchall()
         return Added(pairs=pairs, drops=drops, repeated=tuple(repeated), pruned_exchanges=pruned)
 
-    def _add_pair(self, done: PairDone, repeated: list[tuple[str, int]]) -> bool:
-        pair = done.pair
+    def _add_comparison(self, done: ComparisonDone, repeated: list[tuple[str, int]]) -> int:
+        new = sum(self._add_pair(done, pair) for pair in done.comparison.pairs)
+        rollout = done.comparison.rollout
+        self._settle(done.incarnation, done.sequence, rollout, COMPARED, "", None, repeated)
+        return new
+
+    def _add_pair(self, done: ComparisonDone, pair: Pair) -> bool:
         left, right = pair.left, pair.right
         fork = pair.fork
         new = self._db.execute(
@@ -161,7 +167,6 @@ class EvidenceStore(EvidenceReader):
         ).rowcount
         if fork is not None:
             self._db.execute(_INSERT_FORK, _fork_row(pair))
-        self._settle(done.incarnation, done.sequence, right.rollout, COMPARED, "", None, repeated)
         return new == 1
 
     def _add_drop(self, drop: Drop, repeated: list[tuple[str, int]]) -> bool:

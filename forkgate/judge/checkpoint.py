@@ -24,9 +24,9 @@ from pathlib import Path
 import msgspec
 
 from comparator.compare import compare
+from comparator.comparison import Comparison
 from comparator.errors import ComparatorError
 from comparator.evidence import EvidenceError, EvidenceStore
-from comparator.pair import Pair
 from forkgate.judge.desk import Asked, Desk, Tally
 from forkgate.judge.writer import EvidenceWriter
 from policies.rollout import RolloutState
@@ -160,7 +160,7 @@ class Checkpoints:
         self._desk.tallies[name] = kept.tally
         self._folded[name] = deque(kept.folded, maxlen=RECENT)
         try:
-            pairs: list[Pair] = await self._writer.call(
+            pairs: list[Comparison] = await self._writer.call(
                 lambda store: _after(store, name, frozenset(kept.folded)), AGAIN_S
             )
         except EvidenceError as error:
@@ -172,7 +172,7 @@ class Checkpoints:
         log.info("rollout state taken over", extra={"rollout": name, "pairs_after": len(pairs)})
 
 
-def _after(store: EvidenceStore, rollout: str, folded: frozenset[str]) -> list[Pair]:
+def _after(store: EvidenceStore, rollout: str, folded: frozenset[str]) -> list[Comparison]:
     """Pairs of this rollout that are newer than everything in ``folded``, oldest first."""
     newer: list[str] = []
     cursor: str | None = None
@@ -193,10 +193,21 @@ def _after(store: EvidenceStore, rollout: str, folded: frozenset[str]) -> list[P
         if len(shown.exchanges) != 2 or any(one.pruned for one in shown.exchanges):
             continue
         try:
-            pairs.append(compare(shown.exchanges[0].exchange, shown.exchanges[1].exchange))
+            pair = compare(shown.exchanges[0].exchange, shown.exchanges[1].exchange)
         except ComparatorError as error:
             log.warning(
                 "a stored pair cannot be compared again",
                 extra={"capture_id": capture_id, "error": str(error)},
             )
+            continue
+        pairs.append(
+            Comparison(
+                capture_id=pair.capture_id,
+                rollout=rollout,
+                tenant=pair.right.tenant,
+                cluster=shown.exchanges[0].prompt_sha256[:16],
+                pairs=(pair,),
+                unix_s=pair.right.timing.started_unix_s,
+            )
+        )
     return pairs

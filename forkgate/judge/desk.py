@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from comparator.comparison import Comparison
 from comparator.evidence import VerdictRow
 from comparator.pair import ForkSeen, Pair
 from comparator.records import Outcome
@@ -94,15 +95,16 @@ class Desk:
 
     def observe(self, item: Evidence, unix_s: float) -> Asked:
         """One pair or fork: only its own rollout reads it."""
-        assert isinstance(item, Pair | ForkSeen)
-        name = item.rollout if isinstance(item, ForkSeen) else item.right.rollout
+        assert isinstance(item, Comparison | ForkSeen)
+        name = item.rollout
         if name not in self._states:
             return Asked(effects=(), verdicts=())  # of a rollout that the configuration no longer names
         tally = self.tallies[name]
         if isinstance(item, ForkSeen):
             tally.forks += 1
         else:
-            tally.add(item)
+            for pair in item.candidates:
+                tally.add(pair)
         return self._step(name, Observed(items=(item,), unix_s=unix_s))
 
     def observe_live(self, items: Sequence[Evidence], unix_s: float) -> Asked:

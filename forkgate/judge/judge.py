@@ -16,8 +16,9 @@ from collections import Counter, deque
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from comparator.evidence import Drop, PairDone, Pin
-from comparator.pair import ForkSeen, Pair
+from comparator.comparison import Comparison
+from comparator.evidence import ComparisonDone, Drop, Pin
+from comparator.pair import ForkSeen
 from comparator.records import CaptureId, LiveRecord
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Asked, Desk
@@ -124,13 +125,16 @@ class Judge:
             },
         )
 
-    async def pair_finished(self, pair: Pair, incarnation: str, sequence: int) -> None:
+    async def comparison_finished(self, comparison: Comparison, incarnation: str, sequence: int) -> None:
         decided_s = time.monotonic()
         # Before it is stored: a store that fails costs evidence, never a rollback.
-        self.obey(self.desk.observe(pair, time.time()), decided_s)
-        self.instruments.pair(pair.right.rollout, pair.set_aside.value if pair.set_aside else None)
-        self._checkpoints.folded(pair.right.rollout, pair.capture_id)
-        await self.writer.keep(PairDone(pair=pair, incarnation=incarnation, sequence=sequence))
+        self.obey(self.desk.observe(comparison, time.time()), decided_s)
+        for pair in comparison.candidates:
+            self.instruments.pair(comparison.rollout, pair.set_aside.value if pair.set_aside else None)
+        self._checkpoints.folded(comparison.rollout, comparison.capture_id)
+        await self.writer.keep(
+            ComparisonDone(comparison=comparison, incarnation=incarnation, sequence=sequence)
+        )
 
     async def dropped(
         self, incarnation: str, sequence: int, rollout: str, reason: DropReason, detail: str

@@ -19,10 +19,10 @@ from typing import Any
 
 from comparator.evidence import (
     Batch,
+    ComparisonDone,
     Drop,
     EvidenceError,
     EvidenceStore,
-    PairDone,
     Pin,
     StoreStatus,
     VerdictRow,
@@ -53,7 +53,10 @@ class _Job:
     __slots__ = ("ask", "future", "pair")
 
     def __init__(
-        self, future: asyncio.Future[Any], pair: PairDone | None, ask: Callable[[EvidenceStore], Any] | None
+        self,
+        future: asyncio.Future[Any],
+        pair: ComparisonDone | None,
+        ask: Callable[[EvidenceStore], Any] | None,
     ) -> None:
         self.future = future
         self.pair = pair
@@ -86,7 +89,7 @@ class EvidenceWriter:
         self._thread = threading.Thread(target=self._run, name="evidence", daemon=True)
         self._thread.start()
 
-    async def keep(self, pair: PairDone) -> None:
+    async def keep(self, pair: ComparisonDone) -> None:
         """Return once the pair is committed. Raises EvidenceError when it cannot be."""
         await self._submit(pair, None)
 
@@ -148,7 +151,7 @@ class EvidenceWriter:
                 self._path, f"the disk did not answer within {limit_s:g} s, look at what it is doing"
             ) from None
 
-    async def _submit(self, pair: PairDone | None, ask: Callable[[EvidenceStore], Any] | None) -> Any:
+    async def _submit(self, pair: ComparisonDone | None, ask: Callable[[EvidenceStore], Any] | None) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         with self._wake:
             if self._closing:
@@ -288,9 +291,9 @@ class EvidenceWriter:
             self._loop.call_soon_threadsafe(resolve)
 
 
-def _batch(pairs: Sequence[PairDone], notes: Sequence[Note]) -> Batch:
+def _batch(comparisons: Sequence[ComparisonDone], notes: Sequence[Note]) -> Batch:
     return Batch(
-        pairs=tuple(pairs),
+        comparisons=tuple(comparisons),
         forks=tuple(note for note in notes if isinstance(note, ForkSeen)),
         drops=tuple(note for note in notes if isinstance(note, Drop)),
         verdicts=tuple(note for note in notes if isinstance(note, VerdictRow)),

@@ -2,29 +2,60 @@
 
 A gate has frozen limits (its own ``msgspec`` struct, read from the policy file) and an explicit state that
 is small, serialisable and grows by :meth:`Gate.fold`. Nothing is remembered elsewhere, so a verdict is a
-function of (limits, evidence in order) and can be recomputed from stored evidence, bit for bit. A gate may
-accumulate (an e-process keeps counts) or act on one item (``token_equality``); the caller asks for a
+function of (limits, evidence in order, alpha) and can be recomputed from stored evidence, bit for bit. A gate
+may accumulate (an e-process keeps counts) or act on one item (``token_equality``); the caller asks for a
 verdict after every item and may act on any of them.
+
+Two tests, three answers. Rollback rejects "the candidate is within the margin", promotion rejects "the
+candidate is beyond the margin"; neither rejected is inconclusive. Rollback is a union over gates, so that
+each has a share of the rollout's alpha; promotion needs every gate, so that each has it whole.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+import enum
+from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from comparator.pair import ForkSeen, Pair
-from comparator.records import LiveRecord
+from comparator.comparison import Comparison
+from comparator.pair import ForkSeen
+from comparator.records import EngineSample, LiveRecord
 from policies.verdict import Verdict
 
 State = TypeVar("State", bound=msgspec.Struct)
 
-Evidence = Pair | ForkSeen | LiveRecord
+Evidence = Comparison | ForkSeen | LiveRecord | EngineSample
 """All that gates may see. A gate ignores kinds that it does not read."""
+
+
+class Estimand(enum.StrEnum):
+    """What a gate's answer is about."""
+
+    SUITE = "suite"
+    """The frozen samples of a suite, all of them observed: only run-to-run noise is left."""
+    TRAFFIC = "traffic"
+    """Live requests, now and to come."""
+
+
+class Alpha(msgspec.Struct, frozen=True, kw_only=True):
+    """The error levels that a gate may spend: probabilities of a false answer over the whole rollout."""
+
+    rollback: float
+    """This gate's share: over gates, tenants and stages they add up to the rollout's alpha."""
+    promotion: float
+    """The rollout's alpha, whole."""
 
 
 class Gate(Protocol[State]):
     """One frozen question about the evidence."""
+
+    spends_alpha: ClassVar[bool]
+    """Whether it tests a hypothesis, and so needs a share of the rollout's alpha to roll back. A cap, or a
+    gate that acts on what was seen, spends none."""
+    performance: ClassVar[bool]
+    """Whether it is part of the performance contract (R25): missed at level ``token``, it stops the rollout
+    at a choice for a person instead of rolling back."""
 
     @property
     def name(self) -> str:
@@ -36,9 +67,9 @@ class Gate(Protocol[State]):
         ...
 
     def fold(self, state: State, evidence: Evidence) -> State:
-        """The state after one more item. Never mutates ``state``."""
+        """The state after one more item: ``state`` itself when the item says nothing. Never mutates it."""
         ...
 
-    def verdict(self, state: State) -> Verdict:
+    def verdict(self, state: State, alpha: Alpha) -> Verdict:
         """What the evidence so far says. Called at any time, as often as the caller likes."""
         ...

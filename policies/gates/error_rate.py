@@ -12,14 +12,15 @@ time, mergeable in any order (:mod:`policies.gates.window`).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
+from comparator.comparison import Comparison
 from comparator.outcomes import failed
 from comparator.pair import Pair, SetAside
-from comparator.records import Arm, LiveRecord, Outcome
-from policies.gates.base import Evidence
+from comparator.records import LiveRecord, Outcome
+from policies.gates.base import Alpha, Evidence
 from policies.gates.window import BLOCKS, Window
 from policies.verdict import Answer, Verdict
 
@@ -53,6 +54,9 @@ class ErrorRate(
 ):
     """Estimand: ``traffic``, the candidate's requests of the last ``window_s``."""
 
+    spends_alpha: ClassVar[bool] = False
+    performance: ClassVar[bool] = True
+
     name: str = "error_rate"
     estimand: Literal["traffic"] = "traffic"
     source: Literal["live", "shadow"]
@@ -78,16 +82,25 @@ class ErrorRate(
 
     def fold(self, state: ErrorRateState, evidence: Evidence) -> ErrorRateState:
         """Count a request of the candidate that this gate's source reads; all else leaves the state alone."""
-        seen = self._read(evidence)
-        if seen is None:
-            return state
-        unix_s, bad, capture_id = seen
+        if isinstance(evidence, LiveRecord) and self.source == "live" and evidence.canary:
+            bad = live_failed(evidence)
+            return state if bad is None else self._count(state, evidence.started_unix_s, bad, None)
+        if isinstance(evidence, Comparison) and self.source == "shadow":
+            for pair in evidence.candidates:
+                bad = _shadow_failed(pair)
+                if bad is not None:
+                    state = self._count(state, pair.right.timing.started_unix_s, bad, pair.capture_id)
+        return state
+
+    def _count(
+        self, state: ErrorRateState, unix_s: float, bad: bool, capture_id: str | None
+    ) -> ErrorRateState:
         return ErrorRateState(
             candidate=state.candidate.add(unix_s, self.window_s / BLOCKS, (_BAD if bad else _GOOD,)),
             last_failed_id=capture_id if bad and capture_id is not None else state.last_failed_id,
         )
 
-    def verdict(self, state: ErrorRateState) -> Verdict:
+    def verdict(self, state: ErrorRateState, alpha: Alpha) -> Verdict:
         """Failures within the window against the limit; inconclusive under ``minimum_requests``."""
         totals = state.candidate.totals()
         bad = totals.get(_BAD, 0)
@@ -111,20 +124,12 @@ class ErrorRate(
             deciding_id=state.last_failed_id if answer is Answer.FAIL else None,
         )
 
-    def _read(self, evidence: Evidence) -> tuple[float, bool, str | None] | None:
-        if isinstance(evidence, LiveRecord):
-            if self.source != "live" or not evidence.canary:
-                return None
-            bad = live_failed(evidence)
-            return None if bad is None else (evidence.started_unix_s, bad, None)
-        if self.source != "shadow" or not isinstance(evidence, Pair):
-            return None
-        right = evidence.right
-        if right.arm is not Arm.CANDIDATE or evidence.set_aside in _NOT_ITS_FAULT:
-            return None
-        if right.outcome is Outcome.ABORTED:
-            return None
-        return right.timing.started_unix_s, failed(right), evidence.capture_id
+
+def _shadow_failed(pair: Pair) -> bool | None:
+    """Did the candidate fail this shadow request? None: the pair says nothing about that."""
+    if pair.set_aside in _NOT_ITS_FAULT or pair.right.outcome is Outcome.ABORTED:
+        return None
+    return failed(pair.right)
 
 
 def live_failed(record: LiveRecord) -> bool | None:

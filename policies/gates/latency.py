@@ -12,14 +12,15 @@ State: integer counts by block of time and bin of duration (:mod:`policies.gates
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
+from comparator.comparison import Comparison
 from comparator.latency import latency_of
 from comparator.pair import Pair
-from comparator.records import Arm, LiveRecord, Outcome
-from policies.gates.base import Evidence
+from comparator.records import LiveRecord, Outcome
+from policies.gates.base import Alpha, Evidence
 from policies.gates.error_rate import live_failed
 from policies.gates.histogram import bin_of, quantile_s
 from policies.gates.window import BLOCKS, Window
@@ -43,6 +44,9 @@ class Latency(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="latency"
 ):
     """Estimand: ``traffic``, requests of the last ``window_s`` on either pool."""
+
+    spends_alpha: ClassVar[bool] = False
+    performance: ClassVar[bool] = True
 
     name: str = "latency"
     estimand: Literal["traffic"] = "traffic"
@@ -82,13 +86,16 @@ class Latency(
             if self.source != "live" or not evidence.streamed or live_failed(evidence) is not False:
                 return state
             return self._add(state, evidence.canary, evidence.started_unix_s, evidence.first_byte_s)
-        if self.source != "shadow" or not isinstance(evidence, Pair):
-            return state
+        if isinstance(evidence, Comparison) and self.source == "shadow":
+            for pair in evidence.candidates:
+                if pair.valid:
+                    state = self._add_pair(state, pair)
+        return state
+
+    def _add_pair(self, state: LatencyState, pair: Pair) -> LatencyState:
         # Both or neither: a pair is one question asked of two pools, and its ratio must stay one.
-        if not evidence.valid or evidence.right.arm is not Arm.CANDIDATE:
-            return state
         values = []
-        for exchange in (evidence.left, evidence.right):
+        for exchange in (pair.left, pair.right):
             latency = latency_of(exchange)
             value_s = latency.ttft_s if self.metric == "ttft" else latency.tpot_s
             # A token-only arm may be cut after a fork, which censors its timing: left out whole.
@@ -107,7 +114,7 @@ class Latency(
             return msgspec.structs.replace(state, candidate=state.candidate.add(unix_s, block_s, bins))
         return msgspec.structs.replace(state, baseline=state.baseline.add(unix_s, block_s, bins))
 
-    def verdict(self, state: LatencyState) -> Verdict:
+    def verdict(self, state: LatencyState, alpha: Alpha) -> Verdict:
         """Candidate's quantile within the window against the baseline's; inconclusive under the minimum."""
         candidate, baseline = state.candidate.totals(), state.baseline.totals()
         n, n_baseline = sum(candidate.values()), sum(baseline.values())

@@ -6,13 +6,14 @@ takes it back. Only valid pairs count: a pair that was set aside says nothing ab
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
+from comparator.comparison import Comparison
 from comparator.pair import ForkSeen, Pair
 from comparator.records import Arm, CaptureId, Outcome
-from policies.gates.base import Evidence
+from policies.gates.base import Alpha, Evidence
 from policies.verdict import Answer, Verdict
 
 
@@ -37,6 +38,9 @@ class TokenEquality(
 ):
     """Estimand: ``traffic``, the captured requests that went as the policy's rollout says."""
 
+    spends_alpha: ClassVar[bool] = False
+    performance: ClassVar[bool] = False
+
     name: str = "token_equality"
     estimand: Literal["traffic"] = "traffic"
     minimum_pairs: int = 1_000
@@ -58,11 +62,16 @@ class TokenEquality(
             return msgspec.structs.replace(
                 state, deciding_id=evidence.capture_id, fork_index=evidence.fork.fork_index
             )
-        if not isinstance(evidence, Pair) or not evidence.valid or evidence.right.arm is not Arm.CANDIDATE:
-            return state
-        fork = evidence.fork
+        if isinstance(evidence, Comparison):
+            for pair in evidence.candidates:
+                if pair.valid:
+                    state = self._count(state, pair)
+        return state
+
+    def _count(self, state: TokenEqualityState, pair: Pair) -> TokenEqualityState:
+        fork = pair.fork
         if fork is None:
-            compared = evidence.right.outcome is Outcome.COMPLETED
+            compared = pair.right.outcome is Outcome.COMPLETED
             # An arm that failed or was stopped was equal as far as it went, which shows nothing.
             return msgspec.structs.replace(state, pairs=state.pairs + compared)
         first = state.deciding_id is None
@@ -70,11 +79,11 @@ class TokenEquality(
             state,
             pairs=state.pairs + 1,
             forks=state.forks + 1,
-            deciding_id=evidence.capture_id if first else state.deciding_id,
+            deciding_id=pair.capture_id if first else state.deciding_id,
             fork_index=fork.fork_index if first else state.fork_index,
         )
 
-    def verdict(self, state: TokenEqualityState) -> Verdict:
+    def verdict(self, state: TokenEqualityState, alpha: Alpha) -> Verdict:
         """Fail from the first fork on; pass after enough pairs without one."""
         if state.deciding_id is not None:
             # The first fork is counted when its pair ends; it is known earlier.

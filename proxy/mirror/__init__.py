@@ -8,7 +8,7 @@
                              ├─ encode    call → token IDs and explicit parameters, through both arms
                              ├─ run_arm   prompt → exchange, streamed; twice, side by side
                              └─ comparator.align / compare, as the tokens arrive
-                       └─▶ MirrorSink.pair_finished | dropped, and the ledger
+                       └─▶ MirrorSink.comparison_finished | dropped, and the ledger
 
 ``arm`` is usable alone: :func:`run_arm` with :func:`plan_again` runs a stored exchange once more.
 """

@@ -17,7 +17,8 @@ from enum import StrEnum
 
 import msgspec
 
-from comparator.pair import ForkSeen, Pair
+from comparator.comparison import Comparison
+from comparator.pair import ForkSeen
 from engines.base import CallKind
 from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.values import Capture, EdgeIdentity
@@ -281,7 +282,7 @@ class Lane:
 
     async def _run(self, run: PairRun, waiting: Waiting) -> None:
         try:
-            pair = await run.run()
+            comparison = await run.run()
         except Dropped as end:
             self._drop(waiting.edge, waiting.capture, end)
         except Exception as error:
@@ -290,7 +291,9 @@ class Lane:
             self._drop(waiting.edge, waiting.capture, Dropped(DropReason.UNSUPPORTED, detail))
         else:
             # The slot is free now: a store that is slow for a moment does not stop the arms.
-            task = asyncio.create_task(self._store(pair, waiting), name=f"store {pair.capture_id}")
+            task = asyncio.create_task(
+                self._store(comparison, waiting), name=f"store {comparison.capture_id}"
+            )
             self._storing.add(task)
 
             def stored(task: asyncio.Task[None]) -> None:
@@ -302,10 +305,10 @@ class Lane:
 
             task.add_done_callback(stored)
 
-    async def _store(self, pair: Pair, waiting: Waiting) -> None:
+    async def _store(self, comparison: Comparison, waiting: Waiting) -> None:
         edge, capture = waiting.edge, waiting.capture
         try:
-            await self._sink.pair_finished(pair, edge.incarnation, capture.sequence)
+            await self._sink.comparison_finished(comparison, edge.incarnation, capture.sequence)
         except Exception as error:
             self._drop(edge, capture, Dropped(DropReason.EVIDENCE_FAILED, f"{type(error).__name__}: {error}"))
         else:

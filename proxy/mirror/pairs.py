@@ -21,12 +21,14 @@ import msgspec
 
 from comparator.align import PairAligner
 from comparator.compare import compare
+from comparator.comparison import Comparison
 from comparator.pair import Fork, ForkSeen, Pair
 from comparator.records import Arm, CaptureId, Exchange, Fact, Outcome, Step
 from engines.base import Call, EngineError
 from proxy.ledger import DropReason
 from proxy.mirror.arm import ArmControl, ArmLimits, ArmPlan, Sources, make_exchange, outcome_of, run_arm
 from proxy.mirror.budget import TokenBudget
+from proxy.mirror.cluster import cluster_of
 from proxy.mirror.decode import decode
 from proxy.mirror.encode import Encoded, PairEncoder
 from proxy.mirror.errors import Dropped
@@ -77,14 +79,25 @@ class PairRun:
     def capture_id(self) -> str:
         return self._capture.capture_id
 
-    async def run(self) -> Pair:
-        """The finished pair.
+    async def run(self) -> Comparison:
+        """What came of the capture.
 
         Raises:
             Dropped: the capture ends without one.
         """
         call = await self._decode()
         self._raise_if_aborted()
+        pair = await self._pair(call)
+        return Comparison(
+            capture_id=CaptureId(self._capture.capture_id),
+            rollout=self._rollout.name,
+            tenant=self._capture.tenant,
+            cluster=cluster_of(call),
+            pairs=(pair,),
+            unix_s=self._sources.unix(),
+        )
+
+    async def _pair(self, call: Call) -> Pair:
         encoded = await self._encode(call)
         self._raise_if_aborted()
         plans = {arm: self._plan(arm, encoded) for arm in self._endpoints}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from comparator.pair import ForkSeen, Pair
+from comparator.comparison import Comparison
+from comparator.pair import ForkSeen
 from proxy.ledger import DropReason
 
 
 class MirrorSink(Protocol):
-    """Receives everything that became of a capture: exactly one of pair_finished and dropped.
+    """Receives everything that became of a capture: exactly one of comparison_finished and dropped.
 
-    A pair that could not be kept is both: ``pair_finished`` raised, so it is dropped as ``evidence_failed``.
+    A comparison that could not be kept is both: ``comparison_finished`` raised, so it is
+    dropped as ``evidence_failed``.
     """
 
     def fork_seen(self, event: ForkSeen) -> None:
@@ -22,8 +24,8 @@ class MirrorSink(Protocol):
         """
         ...
 
-    async def pair_finished(self, pair: Pair, incarnation: str, sequence: int) -> None:
-        """Keep the pair. The capture counts as compared once this returns; an exception counts it as
+    async def comparison_finished(self, comparison: Comparison, incarnation: str, sequence: int) -> None:
+        """Keep it. The capture counts as compared once this returns; an exception counts it as
         ``evidence_failed``."""
         ...
 

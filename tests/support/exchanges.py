@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from comparator.compare import compare
+from comparator.comparison import Comparison
+from comparator.evidence import ComparisonDone
 from comparator.pair import Pair
 from comparator.records import (
     Arm,
@@ -155,3 +157,22 @@ def live(
         sampled=False,
         streamed=streamed,
     )
+
+
+def comparison(*pairs: Pair, **changes: Any) -> Comparison:
+    """All pairs of one capture; ``changes`` are further fields."""
+    first = pairs[0]
+    values: dict[str, Any] = {
+        "capture_id": first.capture_id,
+        "rollout": first.right.rollout,
+        "tenant": first.right.tenant,
+        "cluster": f"cluster of {first.capture_id}",
+        "pairs": pairs,
+        "unix_s": first.right.timing.started_unix_s,
+    }
+    return Comparison(**(values | changes))
+
+
+def done(*pairs: Pair, sequence: int = 1, incarnation: str = "e") -> ComparisonDone:
+    """A comparison that settles a capture."""
+    return ComparisonDone(comparison=comparison(*pairs), incarnation=incarnation, sequence=sequence)

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from comparator.comparison import Comparison
 from comparator.pair import ForkSeen, Pair
 from proxy.ledger import DropReason, EdgeCounts, JudgeLedger, Past
 from proxy.link.values import Capture, EdgeIdentity
@@ -25,7 +26,9 @@ class ListMirrorSink:
     """A judge that only takes notes."""
 
     def __init__(self) -> None:
+        self.comparisons: dict[int, Comparison] = {}
         self.pairs: dict[int, Pair] = {}
+        """The first pair of each."""
         self.drops: dict[int, tuple[DropReason, str]] = {}
         self.forks: list[ForkSeen] = []
         self.log: list[str] = []
@@ -37,14 +40,15 @@ class ListMirrorSink:
         self.forks.append(event)
         self.log.append(f"fork {event.capture_id}")
 
-    async def pair_finished(self, pair: Pair, incarnation: str, sequence: int) -> None:
+    async def comparison_finished(self, comparison: Comparison, incarnation: str, sequence: int) -> None:
         if self.store_gate is not None:
             await self.store_gate.wait()
         if self.store_error is not None:
             raise self.store_error
         assert sequence not in self.pairs, "finished twice"
-        self.pairs[sequence] = pair
-        self.log.append(f"pair {pair.capture_id}")
+        self.comparisons[sequence] = comparison
+        self.pairs[sequence] = comparison.pairs[0]
+        self.log.append(f"pair {comparison.capture_id}")
 
     async def dropped(
         self, incarnation: str, sequence: int, rollout: str, reason: DropReason, detail: str

@@ -16,6 +16,7 @@ import pytest
 from comparator.compare import compare
 from comparator.evidence import (
     Batch,
+    ComparisonDone,
     Drop,
     EvidenceBusy,
     EvidenceCorrupt,
@@ -27,20 +28,19 @@ from comparator.evidence import (
     EvidenceReadOnly,
     EvidenceStore,
     EvidenceUnavailable,
-    PairDone,
     Pin,
     VerdictRow,
     schema,
 )
 from comparator.pair import ForkSeen, Pair
 from comparator.records import Arm, CaptureId, Fact, Sampling
-from tests.support.exchanges import pair, plain_steps, step
+from tests.support.exchanges import comparison, pair, plain_steps, step
 
 BYTES = 50_000_000
 
 
-def done(pair_: Pair, sequence: int = 1, incarnation: str = "edge-1") -> PairDone:
-    return PairDone(pair=pair_, incarnation=incarnation, sequence=sequence)
+def done(pair_: Pair, sequence: int = 1, incarnation: str = "edge-1") -> ComparisonDone:
+    return ComparisonDone(comparison=comparison(pair_), incarnation=incarnation, sequence=sequence)
 
 
 def drop(sequence: int, reason: str = "token_rate", incarnation: str = "edge-1") -> Drop:
@@ -93,7 +93,7 @@ def rich_pair(capture_id: str = "c") -> Pair:
 
 def test_a_pair_comes_back_equal_in_every_field(store):
     kept = rich_pair()
-    store.add(Batch(pairs=(done(kept),)))
+    store.add(Batch(comparisons=(done(kept),)))
     left, right = (stored.exchange for stored in store.show("c").exchanges)
     assert left == kept.left
     assert right == kept.right
@@ -101,7 +101,7 @@ def test_a_pair_comes_back_equal_in_every_field(store):
 
 
 def test_r14_facts_keep_their_value_or_the_reason_why_not(store):
-    store.add(Batch(pairs=(done(rich_pair()),)))
+    store.add(Batch(comparisons=(done(rich_pair()),)))
     facts = store.show("c").exchanges[0].exchange.facts
     assert facts["adapter"].unknown == "the engine does not tell"
     assert facts["template_sha256"].value == "sha256:aa"
@@ -110,7 +110,7 @@ def test_r14_facts_keep_their_value_or_the_reason_why_not(store):
 
 def test_the_fork_is_shown_with_both_sides(store):
     forked = pair((1, 2, 3), (1, 5, 3), capture_id="f")
-    store.add(Batch(pairs=(done(forked),)))
+    store.add(Batch(comparisons=(done(forked),)))
     shown = store.show("f")
     assert [row.fork for row in shown.forks] == [forked.fork]
     assert shown.pairs[0].fork_index == 1
@@ -147,13 +147,13 @@ def test_the_pair_replaces_its_early_fork_row(store):
         fork=kept.fork,
     )
     store.add(Batch(forks=(seen,)))
-    store.add(Batch(pairs=(done(kept),)))
+    store.add(Batch(comparisons=(done(kept),)))
     assert len(store.show("c").forks) == 1
 
 
 def test_a_repeated_delivery_is_counted_once(store):
-    first = store.add(Batch(pairs=(done(pair()),), drops=(drop(2),)))
-    again = store.add(Batch(pairs=(done(pair()),), drops=(drop(2, "shutdown"),)))
+    first = store.add(Batch(comparisons=(done(pair()),), drops=(drop(2),)))
+    again = store.add(Batch(comparisons=(done(pair()),), drops=(drop(2, "shutdown"),)))
     assert (first.pairs, first.drops, first.repeated) == (1, 1, ())
     assert again.drops == 0
     assert again.repeated == (("edge-1", 1), ("edge-1", 2))
@@ -166,14 +166,14 @@ def test_a_repeated_delivery_is_counted_once(store):
 def test_a_capture_with_two_pairs_is_one_capture_in_the_ledger(store):
     candidate = pair(capture_id="c")
     control = msgspec.structs.replace(pair(capture_id="c", right_arm=Arm.CONTROL), left=candidate.left)
-    store.add(Batch(pairs=(done(candidate), done(control))))
+    store.add(Batch(comparisons=(done(candidate), done(control))))
     assert store.ledger_counts("edge-1").compared == 1
     assert len(store.show("c").exchanges) == 3
     assert len(store.show("c").pairs) == 2
 
 
 def test_terminal_tells_which_sequences_ended(store):
-    store.add(Batch(pairs=(done(pair(), 4),), drops=(drop(6), drop(8, incarnation="other"))))
+    store.add(Batch(comparisons=(done(pair(), 4),), drops=(drop(6), drop(8, incarnation="other"))))
     assert store.terminal("edge-1", range(1, 2_000)) == {4, 6}
     assert store.terminal("edge-9", [4]) == set()
     assert set(store.incarnations()) == {"edge-1", "other"}
@@ -188,7 +188,11 @@ def test_list_filters_and_pages_newest_first(store):
     for number in range(7):
         forked = number % 2 == 0
         store.add(
-            Batch(pairs=(done(pair((1, 2), (1, 9) if forked else (1, 2), capture_id=f"c{number}"), number),))
+            Batch(
+                comparisons=(
+                    done(pair((1, 2), (1, 9) if forked else (1, 2), capture_id=f"c{number}"), number),
+                )
+            )
         )
     first = store.list(limit=3)
     assert [row.capture_id for row in first.pairs] == ["c6", "c5", "c4"]
@@ -213,14 +217,14 @@ def test_show_of_nothing_says_how_to_look(store):
 
 
 def test_verdicts_are_kept_with_their_state_and_shown_with_the_capture_that_tipped_them(store):
-    store.add(Batch(pairs=(done(pair(capture_id="c")),), verdicts=(verdict("c"), verdict())))
+    store.add(Batch(comparisons=(done(pair(capture_id="c")),), verdicts=(verdict("c"), verdict())))
     assert store.show("c").verdicts == (verdict("c"),)
     assert store.verdicts(rollout="old-to-new") == (verdict(), verdict("c"))
     assert store.verdicts(rollout="another") == ()
 
 
 def test_export_writes_one_capture_a_line_and_hides_no_infinity(store):
-    store.add(Batch(pairs=(done(rich_pair("a"), 1), done(pair(capture_id="b"), 2))))
+    store.add(Batch(comparisons=(done(rich_pair("a"), 1), done(pair(capture_id="b"), 2))))
     lines = [msgspec.json.decode(line) for line in store.export()]
     assert [line["capture_id"] for line in lines] == ["a", "b"]
     assert lines[0]["exchanges"][0]["exchange"]["sampling"]["logit_bias"] == {"5": "-Infinity"}
@@ -237,7 +241,7 @@ def big(number: int) -> Pair:
 def test_oldest_content_makes_room_and_the_rows_say_so(tmp_path):
     with EvidenceStore(tmp_path / "e", 1_000_000) as store:
         for number in range(120):
-            store.add(Batch(pairs=(done(big(number), number),)))
+            store.add(Batch(comparisons=(done(big(number), number),)))
         assert store.status().used_bytes <= 1_000_000
         oldest, newest = store.show("c0"), store.show("c119")
         assert oldest.pairs[0].pruned
@@ -255,12 +259,12 @@ def test_a_pinned_capture_outlives_newer_ones(tmp_path):
     with EvidenceStore(tmp_path / "e", 1_000_000) as store:
         store.add(
             Batch(
-                pairs=(done(big(0), 0),),
+                comparisons=(done(big(0), 0),),
                 pins=(Pin(capture_id=CaptureId("c0"), rollout="r", why="rolled back", unix_s=1.0),),
             )
         )
         for number in range(1, 120):
-            store.add(Batch(pairs=(done(big(number), number),)))
+            store.add(Batch(comparisons=(done(big(number), number),)))
         assert store.show("c0").pinned == "rolled back"
         assert not store.show("c0").exchanges[0].pruned
         assert store.show("c1").exchanges[0].pruned
@@ -271,7 +275,7 @@ def test_when_all_content_is_gone_whole_captures_go_and_are_counted(tmp_path):
         number = 0
         while store.status().forgotten_captures == 0:
             pairs = tuple(done(pair((), (), capture_id=f"c{number + i}"), number + i) for i in range(100))
-            store.add(Batch(pairs=pairs))
+            store.add(Batch(comparisons=pairs))
             number += 100
             assert number < 5_000
         assert store.status().used_bytes <= 1_000_000
@@ -285,7 +289,7 @@ def test_pins_beyond_the_limit_are_refused_and_nothing_of_the_batch_is_kept(tmp_
 
         def add_pinned(number: int) -> None:
             pin = Pin(capture_id=CaptureId(f"c{number}"), rollout="r", why="w", unix_s=1.0)
-            store.add(Batch(pairs=(done(big(number), number),), pins=(pin,)))
+            store.add(Batch(comparisons=(done(big(number), number),), pins=(pin,)))
 
         number = 0
         while store.status().used_bytes < 970_000:
@@ -294,7 +298,7 @@ def test_pins_beyond_the_limit_are_refused_and_nothing_of_the_batch_is_kept(tmp_
         with pytest.raises(EvidenceFull, match="pinned"):
             store.add(
                 Batch(
-                    pairs=tuple(done(big(n), n) for n in range(number, number + 9)),
+                    comparisons=tuple(done(big(n), n) for n in range(number, number + 9)),
                     pins=tuple(
                         Pin(capture_id=CaptureId(f"c{n}"), rollout="r", why="w", unix_s=1.0)
                         for n in range(number, number + 9)
@@ -309,12 +313,12 @@ def test_pins_beyond_the_limit_are_refused_and_nothing_of_the_batch_is_kept(tmp_
 def test_after_a_refused_batch_its_pruning_is_undone_and_can_be_done_again(tmp_path):
     with EvidenceStore(tmp_path / "e", 1_000_000) as store:
         for number in range(50):
-            store.add(Batch(pairs=(done(big(number), number),)))
+            store.add(Batch(comparisons=(done(big(number), number),)))
         numbers = range(100, 160)
         with pytest.raises(EvidenceFull, match="pinned"):
             store.add(
                 Batch(
-                    pairs=tuple(done(big(n), n) for n in numbers),
+                    comparisons=tuple(done(big(n), n) for n in numbers),
                     pins=tuple(
                         Pin(capture_id=CaptureId(f"c{n}"), rollout="r", why="w", unix_s=1.0) for n in numbers
                     ),
@@ -322,7 +326,7 @@ def test_after_a_refused_batch_its_pruning_is_undone_and_can_be_done_again(tmp_p
             )
         assert not store.show("c0").exchanges[0].pruned
         for number in range(200, 215):
-            store.add(Batch(pairs=(done(big(number), number),)))
+            store.add(Batch(comparisons=(done(big(number), number),)))
         assert store.show("c0").exchanges[0].pruned
 
 
@@ -331,12 +335,12 @@ def test_the_file_is_its_owners_alone(store):
 
 
 def test_readers_see_committed_rows_while_a_write_is_open(store):
-    store.add(Batch(pairs=(done(pair(capture_id="a")),)))
+    store.add(Batch(comparisons=(done(pair(capture_id="a")),)))
     with EvidenceReader(store.path) as reader:
         store._db.execute("BEGIN IMMEDIATE")
         assert [row.capture_id for row in reader.list().pairs] == ["a"]
         store._db.execute("ROLLBACK")
-        store.add(Batch(pairs=(done(pair(capture_id="b"), 2),)))
+        store.add(Batch(comparisons=(done(pair(capture_id="b"), 2),)))
         assert [row.capture_id for row in reader.list().pairs] == ["b", "a"]
 
 
@@ -346,10 +350,10 @@ def test_a_store_locked_by_another_process_is_busy_and_works_again_after(tmp_pat
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(EvidenceBusy, match="locked by another process"):
-            store.add(Batch(pairs=(done(pair()),)))
+            store.add(Batch(comparisons=(done(pair()),)))
         other.execute("ROLLBACK")
         other.close()
-        assert store.add(Batch(pairs=(done(pair()),))).pairs == 1
+        assert store.add(Batch(comparisons=(done(pair()),))).pairs == 1
 
 
 def test_a_full_disk_is_told_and_the_store_goes_on_once_there_is_room(tmp_path):
@@ -357,17 +361,17 @@ def test_a_full_disk_is_told_and_the_store_goes_on_once_there_is_room(tmp_path):
         pages = store._db.execute("PRAGMA page_count").fetchone()[0]
         store._db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(EvidenceFull, match="disk is full"):
-            store.add(Batch(pairs=tuple(done(big(n), n) for n in range(30))))
+            store.add(Batch(comparisons=tuple(done(big(n), n) for n in range(30))))
         assert store.list().pairs == ()
         store._db.execute("PRAGMA max_page_count = 1000000")
-        assert store.add(Batch(pairs=(done(big(1), 1),))).pairs == 1
+        assert store.add(Batch(comparisons=(done(big(1), 1),))).pairs == 1
 
 
 def test_a_read_only_connection_is_told(tmp_path):
     with EvidenceStore(tmp_path / "e", BYTES) as store:
         store._db.execute("PRAGMA query_only = ON")
         with pytest.raises(EvidenceReadOnly, match="read-only"):
-            store.add(Batch(pairs=(done(pair()),)))
+            store.add(Batch(comparisons=(done(pair()),)))
 
 
 def test_a_file_that_is_no_database_is_corrupt(tmp_path):
@@ -380,7 +384,7 @@ def test_a_file_that_is_no_database_is_corrupt(tmp_path):
 def test_a_damaged_database_is_corrupt(tmp_path):
     path = tmp_path / "e"
     with EvidenceStore(path, BYTES) as store:
-        store.add(Batch(pairs=tuple(done(big(n), n) for n in range(20))))
+        store.add(Batch(comparisons=tuple(done(big(n), n) for n in range(20))))
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
@@ -439,11 +443,11 @@ def test_a_killed_writer_leaves_every_committed_pair_and_none_of_the_open_one(tm
     path = tmp_path / "e"
     script = f"""
 import os, signal, sys
-from comparator.evidence import EvidenceStore, Batch, PairDone
-from tests.support.exchanges import pair
+from comparator.evidence import EvidenceStore, Batch
+from tests.support.exchanges import done, pair
 store = EvidenceStore({str(path)!r}, {BYTES})
 for n in range(5):
-    store.add(Batch(pairs=(PairDone(pair=pair(capture_id=f"c{{n}}"), incarnation="e", sequence=n),)))
+    store.add(Batch(comparisons=(done(pair(capture_id=f"c{{n}}"), sequence=n),)))
 store._db.execute("BEGIN IMMEDIATE")
 store._db.execute("DELETE FROM pair")
 os.kill(os.getpid(), signal.SIGKILL)
@@ -458,8 +462,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_value_that_no_blob_can_hold_names_the_pair_problem(store):
     with pytest.raises(EvidenceError, match="a pair cannot be stored"):
-        store.add(Batch(pairs=(done(pair((2**70,), (1,))),)))
-    assert store.add(Batch(pairs=(done(pair()),))).pairs == 1
+        store.add(Batch(comparisons=(done(pair((2**70,), (1,))),)))
+    assert store.add(Batch(comparisons=(done(pair()),))).pairs == 1
 
 
 def test_max_bytes_too_small_to_work_is_refused(tmp_path):
@@ -471,14 +475,14 @@ def test_a_file_system_that_refuses_to_write_is_told_and_outlived(tmp_path):
     """A real refusal by the kernel (a file size limit), in a process of its own."""
     script = f"""
 import resource, signal
-from comparator.evidence import Batch, EvidenceError, EvidenceStore, PairDone
-from tests.support.exchanges import pair
+from comparator.evidence import Batch, EvidenceError, EvidenceStore
+from tests.support.exchanges import done, pair
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = EvidenceStore({str(tmp_path / "e")!r}, {BYTES})
 ids = tuple(range(400))
 def add(n):
     made = pair(ids, ids, capture_id=f"c{{n}}")
-    store.add(Batch(pairs=(PairDone(pair=made, incarnation="e", sequence=n),)))
+    store.add(Batch(comparisons=(done(made, sequence=n),)))
 add(0)
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))

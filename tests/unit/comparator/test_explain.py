@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from comparator.compare import compare
-from comparator.evidence import Batch, EvidenceStore, PairDone
+from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.evidence.explain import Explanation, as_text, explain
 from comparator.evidence.export import json_safe
 from comparator.evidence.trace import Sameness, trace_pair
 from comparator.pair import Pair
 from comparator.records import Arm, Fact, Outcome, Sampling
-from tests.support.exchanges import exchange, pair, plain_steps, step
+from tests.support.exchanges import comparison, exchange, pair, plain_steps, step
 
 KNOWN = {
     "artifact_digest": Fact(value="sha256:w"),
@@ -29,7 +29,7 @@ def store(tmp_path):
 
 
 def explained(store: EvidenceStore, made: Pair) -> Explanation:
-    store.add(Batch(pairs=(PairDone(pair=made, incarnation="e", sequence=1),)))
+    store.add(Batch(comparisons=(ComparisonDone(comparison=comparison(made), incarnation="e", sequence=1),)))
     return explain(store.show(made.capture_id))[0]
 
 

@@ -16,11 +16,11 @@ import pytest
 
 from comparator.align import PairAligner
 from comparator.compare import compare
-from comparator.evidence import Batch, EvidenceStore, PairDone
+from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.evidence.explain import explain
 from comparator.pair import Pair, SetAside
 from comparator.records import Arm, Exchange, Sampling, Step
-from tests.support.exchanges import exchange
+from tests.support.exchanges import comparison, exchange
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "generations.jsonl.gz"
 
@@ -110,7 +110,9 @@ def test_streaming_token_by_token_says_the_same(mine, others):
 def test_stored_and_compared_again_it_is_the_same_fork(tmp_path):
     made = compared(("fp32", "greedy"), ("bf16", "greedy"))
     with EvidenceStore(tmp_path / "e", 10_000_000) as store:
-        store.add(Batch(pairs=(PairDone(pair=made, incarnation="e", sequence=1),)))
+        store.add(
+            Batch(comparisons=(ComparisonDone(comparison=comparison(made), incarnation="e", sequence=1),))
+        )
         shown = store.show("capture")
     left, right = (stored.exchange for stored in shown.exchanges)
     assert compare(left, right) == made

@@ -13,9 +13,9 @@ import orjson
 import pytest
 import uvloop
 
-from comparator.evidence import Batch, EvidenceStore, PairDone
+from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from forkgate.admin import AdminError, AdminServer, Refused
-from tests.support.exchanges import pair
+from tests.support.exchanges import comparison, pair
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -85,14 +85,14 @@ def served(tmp_path: Path, test: Callable[[Ask, NotedJudge], Coroutine[Any, Any,
 def stored(tmp_path: Path, count: int) -> None:
     store = EvidenceStore(tmp_path / "evidence.db", 100_000_000)
     pairs = tuple(
-        PairDone(
-            pair=pair((1, 2, 3), (1, 2, 3 + number % 2), capture_id=f"c-{number}"),
+        ComparisonDone(
+            comparison=comparison(pair((1, 2, 3), (1, 2, 3 + number % 2), capture_id=f"c-{number}")),
             incarnation="e",
             sequence=number,
         )
         for number in range(1, count + 1)
     )
-    store.add(Batch(pairs=pairs))
+    store.add(Batch(comparisons=pairs))
     store.close()
 
 

@@ -12,14 +12,14 @@ import uvloop
 
 from comparator.evidence import (
     Batch,
+    ComparisonDone,
     EvidenceAmbiguous,
     EvidenceNotFound,
     EvidenceReader,
     EvidenceStore,
-    PairDone,
 )
 from forkgate.admin import AdminServer
-from tests.support.exchanges import pair
+from tests.support.exchanges import comparison, pair
 from tests.unit.forkgate.test_admin import NotedJudge
 
 PAIRS = 1_003
@@ -31,8 +31,9 @@ def commands(tmp_path: Path, *arguments: str) -> tuple[int, bytes]:
     pairs = [pair((1, 2), (1, 2 + number % 2), capture_id=f"c-{number}") for number in range(PAIRS)]
     store.add(
         Batch(
-            pairs=tuple(
-                PairDone(pair=one, incarnation="e", sequence=place + 1) for place, one in enumerate(pairs)
+            comparisons=tuple(
+                ComparisonDone(comparison=comparison(one), incarnation="e", sequence=place + 1)
+                for place, one in enumerate(pairs)
             )
         )
     )
@@ -84,8 +85,12 @@ def test_pair_is_shown_by_a_beginning_of_its_id_that_no_other_has(tmp_path: Path
     ids = ("01a2293f-9a5e-7119", "01a2293f-9a5e-7120", "01a22940-0000-7000")
     store.add(
         Batch(
-            pairs=tuple(
-                PairDone(pair=pair((1, 2), (1, 3), capture_id=one), incarnation="e", sequence=place + 1)
+            comparisons=tuple(
+                ComparisonDone(
+                    comparison=comparison(pair((1, 2), (1, 3), capture_id=one)),
+                    incarnation="e",
+                    sequence=place + 1,
+                )
                 for place, one in enumerate(ids)
             )
         )

@@ -26,7 +26,7 @@ from proxy.link.pb import link_pb2 as pb
 from proxy.link.server import LinkServer
 from proxy.link.values import EdgeIdentity
 from proxy.live import FLAG_CANARY, LivePacker
-from tests.support.exchanges import exchange, live
+from tests.support.exchanges import comparison, exchange, live
 from tests.support.judging import Bench, fork_seen
 from tests.support.waiting import eventually
 
@@ -339,7 +339,7 @@ def test_broken_evidence_store_fails_its_pair_and_never_the_rollback(tmp_path: P
         (tmp_path / "evidence.db").write_bytes(b"this is no database at all, not even nearly" * 100)
         async with Bench(tmp_path) as bench:
             with pytest.raises(EvidenceError):
-                await bench.judge.pair_finished(forked_pair("c-1"), "edge-1", 1)
+                await bench.judge.comparison_finished(comparison(forked_pair("c-1")), "edge-1", 1)
             await eventually(lambda: bench.judge.flips)
             assert bench.server.tables[-1].routes == {}
             assert bench.writer.trouble is not None
@@ -364,7 +364,7 @@ def test_pair_is_committed_before_it_counts_as_compared(tmp_path: Path) -> None:
         async with Bench(tmp_path) as bench:
             await asyncio.gather(
                 *(
-                    bench.judge.pair_finished(equal_pair(f"c-{number}"), "edge-1", number)
+                    bench.judge.comparison_finished(comparison(equal_pair(f"c-{number}")), "edge-1", number)
                     for number in range(1, 41)
                 )
             )
@@ -395,7 +395,7 @@ def test_drops_and_verdicts_reach_the_store(tmp_path: Path) -> None:
 def test_next_judge_knows_what_ended_before(tmp_path: Path) -> None:
     async def main() -> None:
         async with Bench(tmp_path) as bench:
-            await bench.judge.pair_finished(equal_pair("c-1"), "edge-1", 1)
+            await bench.judge.comparison_finished(comparison(equal_pair("c-1")), "edge-1", 1)
             await bench.judge.dropped("edge-1", 2, "old-to-new", DropReason.TOO_OLD, "")
         async with Bench(tmp_path) as bench:
             past = await bench.writer.past("edge-1", [1, 2, 3])
@@ -408,10 +408,10 @@ def test_killed_judges_evidence_is_folded_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with Bench(tmp_path) as bench:
             for number in (1, 2):
-                await bench.judge.pair_finished(equal_pair(f"c-{number}"), "edge-1", number)
+                await bench.judge.comparison_finished(comparison(equal_pair(f"c-{number}")), "edge-1", number)
             await bench.checkpoints.save()
             for number in (3, 4, 5):
-                await bench.judge.pair_finished(equal_pair(f"c-{number}"), "edge-1", number)
+                await bench.judge.comparison_finished(comparison(equal_pair(f"c-{number}")), "edge-1", number)
             # no save: this is where kill -9 strikes
             evidence = bench.desk.state("old-to-new").evidence
         async with Bench(tmp_path) as bench:
@@ -470,7 +470,7 @@ def live_batch(incarnation: str, number: int) -> pb.Batch:
 def test_gates_start_anew_when_the_plan_changed(tmp_path: Path) -> None:
     async def main() -> None:
         async with Bench(tmp_path) as bench:
-            await bench.judge.pair_finished(equal_pair("c-1"), "edge-1", 1)
+            await bench.judge.comparison_finished(comparison(equal_pair("c-1")), "edge-1", 1)
             await bench.checkpoints.save()
         bench = Bench(tmp_path)
         text = (tmp_path / "rollouts.json").read_text()
@@ -497,7 +497,7 @@ def test_restart_buys_no_second_token_budget(tmp_path: Path) -> None:
     async def main() -> None:
         async with Bench(tmp_path) as bench:
             bench.checkpoints.spent = lambda rollout: {"acme": 1_000} if rollout == "old-to-new" else {}
-            await bench.judge.pair_finished(equal_pair("c-1"), "edge-1", 1)
+            await bench.judge.comparison_finished(comparison(equal_pair("c-1")), "edge-1", 1)
             await bench.checkpoints.save()
         async with Bench(tmp_path) as bench:
             assert bench.checkpoints.spent_before == {"old-to-new": {"acme": 1_000}}
@@ -547,7 +547,7 @@ def test_pairs_are_told_apart_by_what_became_of_them(tmp_path: Path) -> None:
                 exchange((1, 2, 3), arm=Arm.CANDIDATE, capture_id="other", prompt=(7, 8)),
             )
             for sequence, one in enumerate((equal_pair("equal"), failed, other), 1):
-                await bench.judge.pair_finished(one, EDGE.incarnation, sequence)
+                await bench.judge.comparison_finished(comparison(one), EDGE.incarnation, sequence)
             tally = bench.desk.tallies["old-to-new"]
             assert (tally.pairs, tally.compared, tally.failed, tally.set_aside) == (3, 1, 1, 1)
             assert tally.reasons == {"encoding_mismatch": 1}

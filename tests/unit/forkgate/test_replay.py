@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from comparator.evidence import Batch, EvidenceStore, PairDone
+from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.pair import Pair
 from comparator.records import Arm
 from engines.base import Engine, EngineOptions, EngineUnavailable
@@ -18,7 +18,7 @@ from forkgate.admin.port import Refused
 from forkgate.judge.fleet import Fleet
 from forkgate.judge.replay import Replayer, Verdict, judge
 from tests.support.engines import FakeEngine
-from tests.support.exchanges import exchange, pair, plain_steps
+from tests.support.exchanges import comparison, exchange, pair, plain_steps
 from tests.support.judging import config
 
 
@@ -58,7 +58,9 @@ def refused(tmp_path: Path, stored: Pair, old: FakeEngine, new: FakeEngine) -> R
 
 def replay(tmp_path: Path, stored: Pair, old: FakeEngine, new: FakeEngine) -> dict[str, Any]:
     store = EvidenceStore(tmp_path / "evidence.db", 10_000_000)
-    store.add(Batch(pairs=(PairDone(pair=stored, incarnation="e", sequence=1),)))
+    store.add(
+        Batch(comparisons=(ComparisonDone(comparison=comparison(stored), incarnation="e", sequence=1),))
+    )
     store.close()
 
     def open_engine(base_url: str, options: EngineOptions, **_tls: Any) -> Engine:

@@ -12,12 +12,12 @@ import pytest
 
 from comparator.evidence import (
     Batch,
+    ComparisonDone,
     Drop,
     EvidenceError,
     EvidenceFull,
     EvidenceReader,
     EvidenceStore,
-    PairDone,
 )
 from forkgate.judge import writer as module
 from forkgate.judge.writer import EvidenceWriter
@@ -25,7 +25,7 @@ from proxy.ledger import JudgeLedger
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.server import LinkServer
 from proxy.live import LivePacker
-from tests.support.exchanges import pair
+from tests.support.exchanges import comparison, pair
 from tests.support.link import ListSink, route_table
 from tests.support.waiting import eventually
 
@@ -34,8 +34,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 60))
 
 
-def done(number: int) -> PairDone:
-    return PairDone(pair=pair(capture_id=f"c-{number}"), incarnation="e", sequence=number)
+def done(number: int) -> ComparisonDone:
+    return ComparisonDone(
+        comparison=comparison(pair(capture_id=f"c-{number}")), incarnation="e", sequence=number
+    )
 
 
 def drop(number: int) -> Drop:

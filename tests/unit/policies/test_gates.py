@@ -8,14 +8,16 @@ import math
 import msgspec
 import pytest
 
-from comparator.pair import ForkSeen
+from comparator.pair import ForkSeen, Pair
 from comparator.records import Arm, CaptureId, Fact, Outcome
 from policies.gates import ErrorRate, GateState, Latency, TokenEquality
+from policies.gates.base import Alpha
 from policies.gates.histogram import STEPS, bin_of, middle_s, quantile_s
 from policies.gates.window import BLOCKS, Window
 from policies.verdict import Answer
-from tests.support.exchanges import live, pair
+from tests.support.exchanges import comparison, live, pair
 
+ALPHA = Alpha(rollback=0.01, promotion=0.05)
 T0 = 1_700_000_000.0
 
 
@@ -35,7 +37,7 @@ def fork_seen(capture_id: str = "f", right_arm: Arm = Arm.CANDIDATE) -> ForkSeen
 def fold(gate, items):
     state = gate.initial()
     for item in items:
-        state = gate.fold(state, item)
+        state = gate.fold(state, comparison(item) if isinstance(item, Pair) else item)
     return state
 
 
@@ -43,14 +45,14 @@ class TestTokenEquality:
     gate = TokenEquality(minimum_pairs=3)
 
     def test_no_data_is_inconclusive(self):
-        assert self.gate.verdict(self.gate.initial()).answer is Answer.INCONCLUSIVE
+        assert self.gate.verdict(self.gate.initial(), ALPHA).answer is Answer.INCONCLUSIVE
 
     def test_equal_pairs_pass_only_after_the_minimum(self):
-        answers = [self.gate.verdict(fold(self.gate, [pair()] * n)).answer for n in (2, 3)]
+        answers = [self.gate.verdict(fold(self.gate, [pair()] * n), ALPHA).answer for n in (2, 3)]
         assert answers == [Answer.INCONCLUSIVE, Answer.PASS]
 
     def test_a_fork_seen_in_mid_stream_fails_at_once_and_names_the_capture(self):
-        verdict = self.gate.verdict(fold(self.gate, [fork_seen("f")]))
+        verdict = self.gate.verdict(fold(self.gate, [fork_seen("f")]), ALPHA)
         assert verdict.answer is Answer.FAIL
         assert verdict.deciding_id == "f"
         assert "output token 1 of capture f" in verdict.reason
@@ -58,15 +60,15 @@ class TestTokenEquality:
     def test_the_finished_pair_of_a_seen_fork_is_counted_once(self):
         state = fold(self.gate, [fork_seen("f"), pair((1, 2), (1, 5), capture_id="f"), pair()])
         assert (state.pairs, state.forks, state.deciding_id) == (2, 1, "f")
-        verdict = self.gate.verdict(state)
+        verdict = self.gate.verdict(state, ALPHA)
         assert (verdict.value, verdict.n) == (1.0, 2)
 
     def test_nothing_takes_a_fork_back(self):
         state = fold(self.gate, [pair((1,), (2,), capture_id="f"), *[pair()] * 100])
-        assert self.gate.verdict(state).answer is Answer.FAIL
+        assert self.gate.verdict(state, ALPHA).answer is Answer.FAIL
 
     def test_a_proper_prefix_is_a_fork(self):
-        verdict = self.gate.verdict(fold(self.gate, [pair((1, 2), (1, 2, 3))]))
+        verdict = self.gate.verdict(fold(self.gate, [pair((1, 2), (1, 2, 3))]), ALPHA)
         assert verdict.answer is Answer.FAIL
 
     def test_the_control_arm_forks_without_breach(self):
@@ -110,7 +112,7 @@ class TestErrorRate:
     )
     def test_what_fails_a_canary(self, record):
         state = fold(self.gate, [record])
-        assert self.gate.verdict(state).value == 1.0
+        assert self.gate.verdict(state, ALPHA).value == 1.0
 
     @pytest.mark.parametrize(
         "record",
@@ -128,14 +130,14 @@ class TestErrorRate:
         assert fold(self.gate, [record]) == self.gate.initial()
 
     def test_under_the_minimum_even_all_failed_is_inconclusive(self):
-        verdict = self.gate.verdict(fold(self.gate, [live(canary=True, status=500)] * 9))
+        verdict = self.gate.verdict(fold(self.gate, [live(canary=True, status=500)] * 9), ALPHA)
         assert verdict.answer is Answer.INCONCLUSIVE
         assert verdict.n == 9
 
     @pytest.mark.parametrize(("bad", "answer"), [(2, Answer.PASS), (3, Answer.FAIL)])
     def test_the_cap_itself_still_passes(self, bad, answer):
         records = [live(canary=True)] * (20 - bad) + [live(canary=True, status=502)] * bad
-        verdict = self.gate.verdict(fold(self.gate, records))
+        verdict = self.gate.verdict(fold(self.gate, records), ALPHA)
         assert verdict.answer is answer
         assert verdict.value == bad / 20
         assert (verdict.limit, verdict.n) == (0.1, 20)
@@ -143,12 +145,12 @@ class TestErrorRate:
     def test_a_long_good_past_does_not_hide_a_fault(self):
         good = [live(canary=True, started_unix_s=T0 + i) for i in range(1_000)]
         bad = [live(canary=True, status=500, started_unix_s=T0 + 1_000 + i) for i in range(15)]
-        assert self.gate.verdict(fold(self.gate, good + bad)).answer is Answer.FAIL
+        assert self.gate.verdict(fold(self.gate, good + bad), ALPHA).answer is Answer.FAIL
 
     def test_an_old_fault_falls_out_of_the_window(self):
         bad = [live(canary=True, status=500, started_unix_s=T0)] * 20
         good = [live(canary=True, started_unix_s=T0 + 500)] * 20
-        assert self.gate.verdict(fold(self.gate, bad + good)).answer is Answer.PASS
+        assert self.gate.verdict(fold(self.gate, bad + good), ALPHA).answer is Answer.PASS
 
     def test_shadow_failures_are_the_candidates_own(self):
         gate = ErrorRate(source="shadow", maximum=0.1, minimum_requests=2)
@@ -156,14 +158,14 @@ class TestErrorRate:
         baseline_failed = pair((), (1,), left={"outcome": Outcome.FAILED})
         aborted = pair((1,), (), right={"outcome": Outcome.ABORTED})
         state = fold(gate, [pair(), failed, baseline_failed, aborted, live(canary=True, status=500)])
-        verdict = gate.verdict(state)
+        verdict = gate.verdict(state, ALPHA)
         assert (verdict.answer, verdict.value, verdict.n) == (Answer.FAIL, 0.5, 2)
         assert verdict.deciding_id == "f"
 
     def test_an_invalid_answer_of_the_candidate_is_a_failure(self):
         gate = ErrorRate(source="shadow", maximum=0.1, minimum_requests=1)
         state = fold(gate, [pair((1,), (), right={"outcome": Outcome.INVALID})])
-        assert gate.verdict(state).value == 1.0
+        assert gate.verdict(state, ALPHA).value == 1.0
 
 
 class TestLatency:
@@ -174,7 +176,7 @@ class TestLatency:
 
     def test_a_slower_candidate_fails_with_both_values(self):
         state = fold(self.gate, self.records(False, 0.2) + self.records(True, 0.3))
-        verdict = self.gate.verdict(state)
+        verdict = self.gate.verdict(state, ALPHA)
         assert verdict.answer is Answer.FAIL
         assert verdict.value == pytest.approx(1.5, rel=0.01)
         assert verdict.limit == 1.2
@@ -182,17 +184,17 @@ class TestLatency:
 
     def test_an_equal_one_passes(self):
         state = fold(self.gate, self.records(False, 0.2) + self.records(True, 0.21))
-        assert self.gate.verdict(state).answer is Answer.PASS
+        assert self.gate.verdict(state, ALPHA).answer is Answer.PASS
 
     @pytest.mark.parametrize(("base", "mine"), [(9, 20), (20, 9), (0, 20), (0, 0)])
     def test_too_few_on_either_pool_is_inconclusive(self, base, mine):
         state = fold(self.gate, self.records(False, 0.2, base) + self.records(True, 9.0, mine))
-        assert self.gate.verdict(state).answer is Answer.INCONCLUSIVE
+        assert self.gate.verdict(state, ALPHA).answer is Answer.INCONCLUSIVE
 
     def test_an_absolute_cap_needs_no_baseline(self):
         gate = Latency(source="live", metric="ttft", quantile=0.5, maximum_s=0.25, minimum_requests=10)
-        assert gate.verdict(fold(gate, self.records(True, 0.3))).answer is Answer.FAIL
-        assert gate.verdict(fold(gate, self.records(True, 0.2))).answer is Answer.PASS
+        assert gate.verdict(fold(gate, self.records(True, 0.3)), ALPHA).answer is Answer.FAIL
+        assert gate.verdict(fold(gate, self.records(True, 0.2)), ALPHA).answer is Answer.PASS
 
     @pytest.mark.parametrize(
         "record",
@@ -211,7 +213,7 @@ class TestLatency:
     def test_tpot_of_shadow_pairs(self):
         gate = Latency(source="shadow", metric="tpot", quantile=0.5, maximum_ratio=1.1, minimum_requests=1)
         equal = pair((1, 2, 3), (1, 2, 3))
-        assert gate.verdict(fold(gate, [equal])).value == pytest.approx(0.01, rel=0.01)
+        assert gate.verdict(fold(gate, [equal]), ALPHA).value == pytest.approx(0.01, rel=0.01)
         one_token = pair((1,), (1,))
         token_only = pair(left={"token_only": True}, right={"token_only": True})
         cut = pair(right={"outcome": Outcome.CUT})
@@ -261,7 +263,7 @@ def test_a_clock_that_stepped_ahead_blinds_no_gate():
     gate = ErrorRate(source="live", maximum=0.1, minimum_requests=10, window_s=100.0)
     ahead = live(canary=True, started_unix_s=T0 + 1e9)
     bad = [live(canary=True, status=500, started_unix_s=T0 + i) for i in range(12)]
-    assert gate.verdict(fold(gate, [ahead, *bad])).answer is Answer.FAIL
+    assert gate.verdict(fold(gate, [ahead, *bad]), ALPHA).answer is Answer.FAIL
 
 
 def test_a_window_is_bounded_whatever_the_clock_does():
@@ -284,7 +286,7 @@ def test_a_state_survives_serialisation_and_gives_the_same_verdict(gate):
     state = fold(gate, [pair((1,), (2,)), live(canary=True), live(), fork_seen()])
     again = msgspec.json.decode(msgspec.json.encode(state), type=GateState)
     assert again == state
-    assert gate.verdict(again) == gate.verdict(state)
+    assert gate.verdict(again, ALPHA) == gate.verdict(state, ALPHA)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_shards_merge_to_the_state_of_all_their_evidence(gate):
     items = [live(canary=i % 2 == 0, status=500 if i % 5 == 0 else 200, first_byte_s=0.1 + i / 100)
              for i in range(60)]  # fmt: skip
     merged = fold(gate, items[:25]).merge(fold(gate, items[25:]))
-    assert gate.verdict(merged) == gate.verdict(fold(gate, items))
+    assert gate.verdict(merged, ALPHA) == gate.verdict(fold(gate, items), ALPHA)
 
 
 def test_folding_never_changes_the_state_it_was_given():

@@ -1,0 +1,25 @@
+"""One α for a rollout, split over everything that may roll it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from policies.gates.base import Alpha, Gate
+
+
+def alphas_of(alpha: float, gates: Mapping[str, Gate[Any]], *, tenants: int, stages: int) -> dict[str, Alpha]:
+    """Each gate's levels.
+
+    A rollback is a union over gates, tenants and stages, so its levels add up to ``alpha`` (Bonferroni, which
+    needs no independence). Promotion needs every gate, so each gate has ``alpha`` whole.
+
+    Args:
+        alpha: the rollout's, from its policy.
+        gates: by name; those that test no hypothesis take no share.
+        tenants: canary tenants that may be rolled back, at least 1.
+        stages: stages in which evidence is judged, at least 1.
+    """
+    spending = sum(gate.spends_alpha for gate in gates.values())
+    share = alpha / (max(1, spending) * max(1, tenants) * max(1, stages))
+    return {name: Alpha(rollback=share, promotion=alpha) for name in gates}
