@@ -15,7 +15,7 @@ touches a disk is ``comparator.evidence``, which nothing else in this package im
 ``taxonomy``    what kind of fork it is: tie, drift, another sampler, another distribution...
 ``precision``   how finely an arm can tell two logprobs apart, declared or seen
 ``distribution`` next-token distributions from top-k lists, and how far apart they are
-``floor``       how much an environment differs from itself
+``floor``       how much an environment differs from itself, by engine path and band
 ``sequential``  tests that one may look at after every observation, and act on at any
 ``evidence``    the store, and its explanations
 ==============  =====================================================================================
@@ -30,7 +30,7 @@ from comparator.align import Alignment, PairAligner
 from comparator.compare import DECLARED_DIGEST, align_exchanges, compare
 from comparator.comparison import CONCURRENCY, Comparison, SampleRef, Score, Triple, band_of, path_of
 from comparator.errors import AlignmentError, ComparatorError
-from comparator.floor import Floor, floor_of
+from comparator.floor import Floor, Floors, FloorTally, Found, floor_of
 from comparator.latency import Latency, latency_of
 from comparator.outcomes import OutcomeDifference, compare_outcomes, failed
 from comparator.pair import Fork, ForkSeen, ForkSide, Pair, SetAside
@@ -67,10 +67,13 @@ __all__ = [
     "ExchangeId",
     "Fact",
     "Floor",
+    "FloorTally",
+    "Floors",
     "Fork",
     "ForkClass",
     "ForkSeen",
     "ForkSide",
+    "Found",
     "Latency",
     "LiveRecord",
     "Outcome",
