@@ -8,6 +8,8 @@
     gates:
       token_equality: {minimum_pairs: 1000}
       slow: {kind: latency, source: live, metric: ttft, quantile: 0.95, maximum_ratio: 1.2}
+    suites:                 # frozen samples that gates of the estimand `suite` read
+      starter: {passes: 5}  # policies.suite_section
 
 A gate's key is its name; ``kind`` says what it is and may be left out where the name is a kind. Unknown keys,
 unknown gates and limits out of range are refused with their place in the file and a way out.
@@ -27,6 +29,7 @@ import msgspec
 
 from policies.errors import PolicyError
 from policies.gates import KINDS, AnyGate
+from policies.suite_section import STARTER, SuiteSection
 from policies.yaml_text import mapping_of
 
 SHIPPED = ("audit",)
@@ -57,18 +60,45 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     alpha: float
     on_fail: OnFail
     gates: dict[str, AnyGate]
+    suites: dict[str, SuiteSection] = {}
+    suite_digests: dict[str, str] = {}
+    """Of each suite's content, and of its scorers': told by whoever loaded them (:meth:`with_suites`)."""
+
+    def with_suites(self, digests: Mapping[str, str]) -> Policy:
+        """This policy, with what its suites were found to hold.
+
+        Raises:
+            PolicyError: ``digests`` are not those of exactly the policy's suites.
+        """
+        if set(digests) != set(self.suites):
+            raise PolicyError(
+                f"{self.name}: suites: digests of {_words(sorted(digests)) or 'none'} were given for "
+                f"{_words(sorted(self.suites)) or 'none'}; load every suite of the policy, and no other"
+            )
+        return msgspec.structs.replace(self, suite_digests=dict(digests))
 
     def canonical(self) -> bytes:
         """Canonical JSON of what the policy means: every default spelled out, keys sorted, no name.
 
-        The file's name is no part of it: a copied file is the same policy.
+        The file's name is no part of it: a copied file is the same policy. Of a suite its content counts,
+        not where it lies.
+
+        Raises:
+            PolicyError: a suite's content is not known yet; :meth:`with_suites` comes first.
         """
-        meaning = {
+        unknown = sorted(set(self.suites) - set(self.suite_digests))
+        if unknown:
+            raise PolicyError(f"{self.name}: suites.{unknown[0]}: is not loaded, so the policy has no digest")
+        meaning: dict[str, Any] = {
             "level": self.level,
             "alpha": self.alpha,
             "on_fail": self.on_fail,
             "gates": self.gates,
         }
+        if self.suites:
+            meaning["suites"] = {
+                name: section.meaning(self.suite_digests[name]) for name, section in self.suites.items()
+            }
         return msgspec.json.encode(meaning, order="sorted")
 
     @property
@@ -110,7 +140,7 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
     Raises:
         PolicyError: as :func:`load_policy`.
     """
-    known = ("level", "alpha", "on_fail", "gates")
+    known = ("level", "alpha", "on_fail", "gates", "suites")
     for key in mapping:
         if key not in known:
             raise PolicyError(f"{where}: {key}: unknown key{_meant(key, known)}; known are {_words(known)}")
@@ -127,7 +157,7 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
         raise PolicyError(
             f"{where}: gates: must name at least one gate; without one nothing can fail, and nothing can pass"
         )
-    return Policy(
+    made = Policy(
         name=where,
         level=_one_of(Level, mapping["level"], f"{where}: level"),
         alpha=float(alpha),
@@ -135,7 +165,60 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
         gates={
             str(name): _gate(str(name), limits, f"{where}: gates.{name}") for name, limits in gates.items()
         },
+        suites=_suites(mapping.get("suites"), f"{where}: suites"),
     )
+    _check_suites(made, where)
+    return made
+
+
+def _suites(section: Any, where: str) -> dict[str, SuiteSection]:
+    section = {} if section is None else section
+    if not isinstance(section, Mapping):
+        raise PolicyError(f"{where}: {section!r} is no mapping of suites; write {{{STARTER}: {{}}}}")
+    suites = {}
+    for name, value in section.items():
+        place = f"{where}.{name}"
+        value = {} if value is None else value
+        if not isinstance(value, Mapping):
+            raise PolicyError(f"{place}: {value!r} is no mapping; write {{file: PATH, passes: 5}}")
+        fields = SuiteSection.__struct_fields__
+        for key in value:
+            if key not in fields:
+                raise PolicyError(
+                    f"{place}.{key}: unknown key{_meant(str(key), fields)}; a suite knows {_words(fields)}"
+                )
+        try:
+            suites[str(name)] = msgspec.convert(dict(value), SuiteSection)
+        except msgspec.ValidationError as exc:
+            raise PolicyError(_placed(str(exc), place)) from exc
+        if suites[str(name)].file is None and name != STARTER:
+            raise PolicyError(
+                f"{place}.file: missing; only the shipped suite {STARTER!r} goes without, name a JSONL file"
+            )
+    return suites
+
+
+def _check_suites(policy: Policy, where: str) -> None:
+    """Every gate that reads a suite has one, and every suite is asked for a gate."""
+    read: set[str] = set()
+    for name, gate in policy.gates.items():
+        suite = getattr(gate, "suite", None)
+        if suite is None or getattr(gate, "estimand", "suite") != "suite":
+            continue
+        read.add(suite)
+        if suite not in policy.suites:
+            known = f"; the policy has {_words(policy.suites)}" if policy.suites else ""
+            example = "{}" if suite == STARTER else "{file: PATH}"
+            raise PolicyError(
+                f"{where}: gates.{name}.suite: the policy has no suite {suite!r}"
+                f"{_meant(suite, policy.suites)}{known}; add `suites: {{{suite}: {example}}}`"
+            )
+    for name in policy.suites:
+        if name not in read:
+            raise PolicyError(
+                f"{where}: suites.{name}: no gate reads it, so it would be asked for nothing; "
+                "name it in a gate or remove it"
+            )
 
 
 def _gate(name: str, limits: Any, where: str) -> AnyGate:
