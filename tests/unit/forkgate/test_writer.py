@@ -60,7 +60,7 @@ def test_what_waits_while_a_transaction_runs_goes_into_the_next_one(
     def slow(self: EvidenceStore, batch: Batch) -> Any:
         entered.set()
         gate.wait(30)
-        batches.append(len(batch.pairs))
+        batches.append(len(batch.comparisons))
         return real(self, batch)
 
     async def main() -> None:
@@ -86,7 +86,7 @@ def test_one_pair_that_cannot_be_stored_costs_its_neighbours_nothing(
     def picky(self: EvidenceStore, batch: Batch) -> Any:
         entered.set()
         gate.wait(30)
-        if any(one.sequence == 3 for one in batch.pairs):
+        if any(one.sequence == 3 for one in batch.comparisons):
             raise EvidenceError(self.path, "a pair cannot be stored: no integer")
         return real(self, batch)
 
