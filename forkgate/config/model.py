@@ -2,8 +2,8 @@
 
 A section's keys, units and defaults stand where it is used: ``proxy.edge.settings`` for ``limits``,
 ``timeouts``, ``capture``; ``engines.base`` for a pool's ``engine``; ``proxy.mirror.settings`` for a
-rollout's ``shadow``. What stands here is what only the whole file knows: which pools there are and who goes
-where.
+rollout's ``shadow``; ``first_checks`` for its ``checks``. What stands here is what only the whole file
+knows: which pools there are and who goes where.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from engines.base import EngineOptions
+from forkgate.config.first_checks import CheckSettings
 from forkgate.config.telemetry import Telemetry
 from policies.routes import PoolName, PoolTLS, RolloutName, TenantName
 from proxy.edge.settings import CaptureLimits, Limits, LinkTLS, ListenTLS, Timeouts
@@ -87,6 +88,7 @@ class RolloutSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A shipped policy's name (``audit``), or a path to a policy file. Frozen and hashed at start."""
     global_seed: Annotated[str, Meta(min_length=1)]
     """Keys every derived seed: the same request gets the same seed on all arms, and no other request does."""
+    checks: CheckSettings = CheckSettings()
     shadow: MirrorSettings = MirrorSettings()
     canary: Canary = Canary()
 

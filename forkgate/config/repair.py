@@ -18,7 +18,7 @@ from forkgate.config.shape import build
 
 ALONE = {"limits", "timeouts"}
 """Sections whose values no check compares with another's: a default in place of a wrong one hides nothing."""
-ALONE_WITHIN = {"pools": {"engine"}, "rollouts": {"shadow"}}
+ALONE_WITHIN = {"pools": {"engine"}, "rollouts": {"shadow", "checks"}}
 """The same, within the items of a list."""
 UNKNOWN_IS_HARMLESS = {"pools", "rollouts"}
 """Sections in which a check reads what is written, and nothing that an unknown key was meant to be."""
