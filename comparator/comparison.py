@@ -31,6 +31,10 @@ class SampleRef(msgspec.Struct, frozen=True, kw_only=True):
     category: str
     passage: int
     """Which of the suite's passes, from 0. All arms of a pass share a seed; passes do not."""
+    samples: int
+    """How many samples the suite has: a gate about the suite speaks when it has seen them all."""
+    passes: int
+    """How often each is asked."""
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
