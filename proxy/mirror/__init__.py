@@ -14,7 +14,9 @@
 """
 
 from proxy.mirror.arm import ArmControl, ArmLimits, ArmPlan, Sources, plan_again, run_arm
+from proxy.mirror.asks import NO_TENANT, SampleAsk
 from proxy.mirror.budget import Spent
+from proxy.mirror.errors import Dropped
 from proxy.mirror.lane import LaneState, LaneStatus
 from proxy.mirror.mirror import Mirror
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool, ShadowRollout
@@ -23,14 +25,17 @@ from proxy.mirror.seeds import derive_seed
 from proxy.mirror.settings import MirrorSettings
 
 __all__ = [
+    "NO_TENANT",
     "ArmControl",
     "ArmLimits",
     "ArmPlan",
+    "Dropped",
     "LaneState",
     "LaneStatus",
     "Mirror",
     "MirrorSettings",
     "MirrorSink",
+    "SampleAsk",
     "ShadowEndpoint",
     "ShadowPool",
     "ShadowRollout",

@@ -23,6 +23,7 @@ from engines.base import CallKind
 from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.values import Capture, EdgeIdentity
 from proxy.mirror.arm import Sources
+from proxy.mirror.asks import SampleAsk
 from proxy.mirror.budget import Spent, TokenBudget
 from proxy.mirror.errors import Dropped
 from proxy.mirror.notes import DropNotes
@@ -99,6 +100,10 @@ class Lane:
         if self._feeder is None:
             self._feeder = asyncio.create_task(self._feed(), name=f"mirror {self.rollout.name}")
         self._wake.set()
+
+    async def run_sample(self, ask: SampleAsk) -> Comparison:
+        """See :meth:`proxy.mirror.Mirror.run_sample`."""
+        raise Dropped(DropReason.UNSUPPORTED, f"{ask.request_id}: samples are not run yet")
 
     def poke(self) -> None:
         """Look again: a clock was moved, or a budget changed."""

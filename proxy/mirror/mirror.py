@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from comparator.comparison import Comparison
 from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.values import Capture, EdgeIdentity
 from proxy.mirror.arm import Sources
+from proxy.mirror.asks import SampleAsk
 from proxy.mirror.decode import recognise
 from proxy.mirror.errors import Dropped
 from proxy.mirror.lane import Lane, LaneStatus
@@ -54,6 +56,20 @@ class Mirror:
             self._notes.add(edge.incarnation, capture.sequence, capture.rollout, end)
             return
         lane.submit(edge, capture, kind)
+
+    async def run_sample(self, name: str, ask: SampleAsk) -> Comparison:
+        """Ask one question of a suite or a check, as if a client had: same arms, same budgets.
+
+        It waits for a slot of ``samples_in_flight`` and for a lull, as captures do. It is no capture: neither
+        the ledger nor the sink hears of it, forks included; the comparison goes to the caller alone, under a
+        fresh ``capture_id``. Cancelling the call stops the arms.
+
+        Raises:
+            Dropped: it ended without a comparison; ``reason`` and ``detail`` say why. ``rolled_back`` and
+                ``shutdown`` are final; ``pool_busy``, ``token_rate`` and ``baseline_unavailable`` may pass.
+            KeyError: no such rollout.
+        """
+        return await self._lanes[name].run_sample(ask)
 
     async def stop_rollout(self, name: str, reason: str, *, spare: str | None = None) -> None:
         """A rollout was rolled back: end its shadow, now. Returns when nothing of it runs any more.

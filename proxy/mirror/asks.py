@@ -1,0 +1,39 @@
+"""A question of a suite or of a check, asked of the arms as a client's request is."""
+
+from __future__ import annotations
+
+import msgspec
+
+from comparator.comparison import SampleRef
+from engines.base import Call
+
+NO_TENANT = ""
+"""The tenant of comparisons that no client's request stands behind."""
+
+
+class SampleAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, once: for :meth:`proxy.mirror.Mirror.run_sample`.
+
+    The call says everything about sampling. Its own output limit holds, also over ``shadow.max_tokens``,
+    which bounds a call that names none. Its seed is derived from suite, sample and passage, so that it is the
+    same on all arms and another in each pass.
+    """
+
+    call: Call
+    sample: SampleRef
+    candidate: bool = True
+    """Ask the candidate. False compares the baseline with itself alone, and needs ``control``."""
+    control: bool = False
+    """Ask the baseline a second time: on another endpoint of its pool, else after its first answer."""
+
+    def __post_init__(self) -> None:
+        if not (self.candidate or self.control):
+            raise ValueError(
+                f"sample {self.sample.sample_id!r}: candidate and control are both off, so there is nothing "
+                "to compare the baseline with; switch one of them on"
+            )
+
+    @property
+    def request_id(self) -> str:
+        """Stands in the exchanges where a client's request has its ID, and makes the seed."""
+        return f"{self.sample.suite}/{self.sample.sample_id}/{self.sample.passage}"
