@@ -82,6 +82,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     kv_cache_usage: Fact
     """0-1, or why it is unknown."""
+    memory_bytes: Fact
+    """Of the accelerator (of the process on a CPU), held by the engine now."""
+    generated_tokens: Fact
+    """Output tokens since the engine started: a counter, which starts again with the engine."""
 
 
 class Capability(enum.StrEnum):

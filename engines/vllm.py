@@ -40,6 +40,9 @@ _NO_RENDER = (
     "the server resolves no defaults over HTTP without --enable-scale-out; OpenAI's stand in for the model's "
     "generation_config.json (the same on all arms)"
 )
+_NO_MEMORY = Fact(
+    unknown="vLLM's /metrics tells no memory: process_resident_memory_bytes there is its HTTP front's alone"
+)
 _NEEDS_PLUGIN = "vLLM tells this only to a plugin inside the engine"
 # Parameters of vLLM's SamplingParams that a completions request takes under the same name.
 _SAME_NAME = frozenset(
@@ -159,13 +162,20 @@ class VllmEngine(OpenAIEngine):
             raise EngineInvalid(
                 self.base_url, f"/metrics has no {error}: is this vLLM with its stats on?"
             ) from error
-        usage = metrics.get("vllm:kv_cache_usage_perc")
+        usage, generated = (
+            metrics.get("vllm:kv_cache_usage_perc"),
+            metrics.get("vllm:generation_tokens_total"),
+        )
         return Load(
             running=int(running),
             waiting=int(waiting),
             kv_cache_usage=Fact(unknown="/metrics has no vllm:kv_cache_usage_perc")
             if usage is None
             else Fact(value=usage),
+            memory_bytes=_NO_MEMORY,
+            generated_tokens=Fact(unknown="/metrics has no vllm:generation_tokens_total")
+            if generated is None
+            else Fact(value=int(generated)),
         )
 
     def request_of(self, prompt: Prompt) -> tuple[str, dict[str, Any], StreamDecoder]:

@@ -35,6 +35,8 @@ class Batch:
         self._reading_rows = model.new_rows(1)
         self._running: list[Job] = []
         self._rows = model.new_rows(max_batch)
+        self.generated_tokens = 0
+        """Since the engine started, aborted jobs included."""
 
     @property
     def running(self) -> int:
@@ -118,6 +120,7 @@ class Batch:
         for row, (job, token_id) in enumerate(zip(jobs, chosen, strict=True)):
             depth = job.params.logprobs
             job.output.append(token_id)
+            self.generated_tokens += 1
             text, finish_reason, stop_reason = _verdict(job, token_id)
             job.emit(
                 Event(
@@ -168,7 +171,7 @@ class BatchThread:
         self._inbox: list[Job] = []
         self._aborts: list[str] = []
         self._stopping = False
-        self._running = self._waiting = self._held_tokens = 0
+        self._running = self._waiting = self._held_tokens = self._generated_tokens = 0
         self._thread = threading.Thread(target=self._run, name="forkgate-batch", daemon=True)
 
     def start(self) -> None:
@@ -195,10 +198,11 @@ class BatchThread:
             self._aborts.append(job_id)
             self._changed.notify()
 
-    def load(self) -> tuple[int, int, int]:
-        """Jobs that hold a place, jobs that wait, tokens held in key/value memory."""
+    def load(self) -> tuple[int, int, int, int]:
+        """Jobs that hold a place, jobs that wait, tokens held in key/value memory, tokens made so far."""
         with self._changed:
-            return self._running, self._waiting + len(self._inbox), self._held_tokens
+            waiting = self._waiting + len(self._inbox)
+            return self._running, waiting, self._held_tokens, self._generated_tokens
 
     def _run(self) -> None:
         try:
@@ -228,3 +232,4 @@ class BatchThread:
     def _publish(self) -> None:
         self._running, self._waiting = self._batch.running, self._batch.waiting
         self._held_tokens = self._batch.held_tokens
+        self._generated_tokens = self._batch.generated_tokens

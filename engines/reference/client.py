@@ -103,11 +103,16 @@ class ReferenceEngine(OpenAIEngine):
 
     async def load(self) -> Load:
         metrics = await self.metrics()
+        memory = metrics.get("forkgate_reference_memory_bytes")
         try:
             return Load(
                 running=int(metrics["forkgate_reference_requests_running"]),
                 waiting=int(metrics["forkgate_reference_requests_waiting"]),
                 kv_cache_usage=Fact(value=metrics["forkgate_reference_kv_cache_usage_ratio"]),
+                memory_bytes=Fact(unknown="the engine's system tells no memory")
+                if memory is None
+                else Fact(value=int(memory)),
+                generated_tokens=Fact(value=int(metrics["forkgate_reference_generated_tokens_total"])),
             )
         except KeyError as error:
             raise EngineInvalid(

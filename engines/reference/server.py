@@ -20,6 +20,7 @@ from engines.identity import IDENTITY_HEADER
 from engines.reference import answers, requests
 from engines.reference.batch import Batch, BatchThread, QueueFull
 from engines.reference.job import Event, Job, generator_of
+from engines.reference.memory import held_bytes
 from engines.reference.model import LoadedModel
 from engines.reference.options import EngineServerOptions
 from engines.reference.requests import BadRequest, ChatRequest, CompletionRequest, TokenizeRequest
@@ -237,7 +238,7 @@ class ReferenceServer:
         return web.json_response(body=_encode(self._model.identity.to_json()))
 
     async def _metrics(self, _http: web.Request) -> web.Response:
-        running, waiting, held = self._batch.load()
+        running, waiting, held, generated = self._batch.load()
         room = self._options.max_batch * self._model.max_model_len
         lines = [
             "# TYPE forkgate_reference_requests_running gauge",
@@ -246,8 +247,16 @@ class ReferenceServer:
             f"forkgate_reference_requests_waiting {waiting}",
             "# TYPE forkgate_reference_kv_cache_usage_ratio gauge",
             f"forkgate_reference_kv_cache_usage_ratio {held / room:.6f}",
-            "",
+            "# TYPE forkgate_reference_generated_tokens_total counter",
+            f"forkgate_reference_generated_tokens_total {generated}",
         ]
+        memory = held_bytes(self._options.device)
+        if memory is not None:
+            lines += [
+                "# TYPE forkgate_reference_memory_bytes gauge",
+                f"forkgate_reference_memory_bytes {memory}",
+            ]
+        lines.append("")
         return web.Response(text="\n".join(lines), content_type="text/plain")
 
     def _check_model(self, name: str | None) -> None:

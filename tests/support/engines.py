@@ -59,7 +59,7 @@ class FakeEngine:
         self.temperature = temperature
         self.digest = digest
         self.script = script
-        self.now = Load(running=0, waiting=0, kv_cache_usage=Fact(value=0.1))
+        self.now = load()
         self.gate: asyncio.Event | None = None
         """When set, every generation waits for it before its first token."""
         self.prompts: list[Prompt] = []
@@ -202,6 +202,17 @@ def raising(error: Exception, after: int = 0) -> Script:
 
 REFUSED = EngineRefused("http://fake", "400: not that", 400)
 BROKEN = EngineInvalid("http://fake", "token_ids are missing")
+
+
+def load(running: int = 0, waiting: int = 0, kv_cache_usage: float = 0.1) -> Load:
+    """What an endpoint says of itself."""
+    return Load(
+        running=running,
+        waiting=waiting,
+        kv_cache_usage=Fact(value=kv_cache_usage),
+        memory_bytes=Fact(value=2**30),
+        generated_tokens=Fact(value=1_000),
+    )
 
 
 # -- endpoints ----------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ class FakeVllm:
         return web.Response(
             text=f'vllm:num_requests_running{{engine="0"}} {self.running}.0\n'
             'vllm:num_requests_waiting{engine="0"} 0.0\nvllm:kv_cache_usage_perc{engine="0"} 0.25\n'
+            'vllm:generation_tokens_total{engine="0"} 640.0\n'
         )
 
     async def _tokenize(self, request: web.Request) -> web.Response:

@@ -357,10 +357,14 @@ def test_its_adapter_aborts_by_closing(engine: EngineProcess) -> None:
     prompt = Prompt(exchange_id="x", model="tiny", token_ids=(1, 2), sampling=sampling, cache_salt="s")
 
     async def use(adapter: Engine) -> None:
+        before = await adapter.load()
         stream = adapter.generate(prompt)
         await anext(stream)
         load = await adapter.load()
         assert load.running + load.waiting == 1
+        assert load.generated_tokens.value > before.generated_tokens.value
+        # Of this process alone: torch and the tiny model take more than 50 MB, and no test machine has 1 TB.
+        assert 50e6 < load.memory_bytes.value < 1e12
         await stream.aclose()
         await eventually(lambda: open_requests(engine) == 0)
 

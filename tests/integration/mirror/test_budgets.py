@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from comparator.records import Fact
 from engines.base import EngineUnavailable, Load
 from proxy.mirror import Sources
 from proxy.mirror.lane import PROBE_WAIT_S
-from tests.support.engines import FakeEndpoint, FakeEngine, endless, probe, stalled
+from tests.support.engines import FakeEndpoint, FakeEngine, endless, load, probe, stalled
 from tests.support.mirror import Rig, rig
 from tests.support.waiting import eventually
 
@@ -227,17 +226,17 @@ def test_a_slow_store_frees_the_engines_and_is_bounded_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "why"),
+    ("told", "why"),
     [
-        (Load(running=4, waiting=2, kv_cache_usage=Fact(value=0.1)), "http://live has 2 requests waiting"),
-        (Load(running=4, waiting=0, kv_cache_usage=Fact(value=0.95)), "http://live uses 95% of its KV cache"),
+        (load(4, 2, 0.1), "http://live has 2 requests waiting"),
+        (load(4, 0, 0.95), "http://live uses 95% of its KV cache"),
     ],
 )
-def test_shadows_wait_while_live_work_waits(load: Load, why: str) -> None:
+def test_shadows_wait_while_live_work_waits(told: Load, why: str) -> None:
     async def main() -> None:
         clock = Clock()
         live = FakeEngine("http://live")
-        idle, live.now = live.now, load
+        idle, live.now = live.now, told
         async with rig(live, dedicated=False, queue_items=2, sources=clock.sources()) as made:
             made.submit()
             await blocked(made, "pool_busy")
@@ -257,7 +256,7 @@ def test_shadows_wait_while_live_work_waits(load: Load, why: str) -> None:
 def test_dedicated_endpoints_are_not_asked_for_their_load() -> None:
     async def main() -> None:
         busy = FakeEngine()
-        busy.now = Load(running=9, waiting=9, kv_cache_usage=Fact(value=1.0))
+        busy.now = load(9, 9, 1.0)
         async with rig(busy, dedicated=True) as made:
             assert (await made.pair()).valid
 
@@ -286,7 +285,7 @@ def test_an_endpoint_that_tells_no_load_is_said_so_once(caplog: pytest.LogCaptur
 def test_arms_spread_over_a_pools_endpoints_and_avoid_busy_ones() -> None:
     async def main() -> None:
         first, second, busy = gated(), gated(), FakeEngine()
-        busy.now = Load(running=9, waiting=9, kv_cache_usage=Fact(value=1.0))
+        busy.now = load(9, 9, 1.0)
         pool = [FakeEndpoint(engine) for engine in (first, second, busy)]
         async with rig(pool, dedicated=False, in_flight=6) as made:
             made.submit(6)

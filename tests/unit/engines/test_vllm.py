@@ -314,6 +314,8 @@ def test_finished_answers_leave_their_connection_for_the_next() -> None:
 def test_load_is_what_the_server_counts() -> None:
     load = with_server(FakeVllm(), lambda engine: engine.load())
     assert (load.running, load.waiting, load.kv_cache_usage.value) == (0, 0, 0.25)
+    assert load.generated_tokens.value == 640
+    assert "tells no memory" in str(load.memory_bytes.unknown)
     with pytest.raises(EngineInvalid, match="vllm:num_requests_running"):
         with_server(FakeVllm("no metrics"), lambda engine: engine.load())
 
