@@ -67,6 +67,8 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     passes is run-to-run noise; under 2 there is none to see, and 5 or more make an interval."""
     scorers: dict[str, ScorerSection] = {}
     """By the name that the samples use."""
+    refusal_rules: str | None = None
+    """File of phrases that make an answer a refusal, beside the policy file; None for the shipped rules."""
 
     def __post_init__(self) -> None:
         if self.sha256 is not None and not _HEX.fullmatch(self.sha256):

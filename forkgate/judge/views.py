@@ -164,7 +164,8 @@ class Views:
         return {
             "name": plan.name,
             "state": state.stage.value,
-            "held": state.held,
+            "held": None if state.held is None else state.held.reason,
+            "hold": msgspec.to_builtins(state.held),
             "baseline": plan.baseline,
             "candidate": plan.candidate,
             "policy": {

@@ -55,7 +55,7 @@ class ErrorRate(
     """Estimand: ``traffic``, the candidate's requests of the last ``window_s``."""
 
     spends_alpha: ClassVar[bool] = False
-    performance: ClassVar[bool] = True
+    performance: ClassVar[bool] = False
 
     name: str = "error_rate"
     estimand: Literal["traffic"] = "traffic"

@@ -23,7 +23,7 @@ from policies.rollout import (
     step,
 )
 from policies.routes import PoolName, RolloutName, TenantName
-from tests.support.exchanges import live, pair
+from tests.support.exchanges import comparison, live, pair
 
 POLICIES = [
     load_policy(
@@ -53,12 +53,12 @@ SEEN = ForkSeen(
 ITEMS = st.sampled_from(
     [
         SEEN,
-        pair(),
-        pair(),
-        pair((1,), (2,)),
-        pair((1,), (), right={"outcome": Outcome.FAILED}),
-        pair((1,), (), left={"outcome": Outcome.FAILED}),
-        pair(right={"prompt": (1,)}),
+        comparison(pair()),
+        comparison(pair()),
+        comparison(pair((1,), (2,))),
+        comparison(pair((1,), (), right={"outcome": Outcome.FAILED})),
+        comparison(pair((1,), (), left={"outcome": Outcome.FAILED})),
+        comparison(pair(right={"prompt": (1,)})),
         live(),
         live(canary=True),
         live(canary=True, status=500),

@@ -119,7 +119,10 @@ REFUSED = [
         HEAD + "on_fail: rolback\ngates: {token_equality: {}}",
         "p: on_fail: 'rolback' is unknown, did you mean rollback?; known are rollback, hold",
     ),
-    (HEAD + "gate: {}", "p: gate: unknown key, did you mean gates?; known are level, alpha, on_fail, gates, suites"),
+    (
+        HEAD + "gate: {}",
+        "p: gate: unknown key, did you mean gates?; known are level, alpha, on_fail, gates, suites",
+    ),
     ("alpha: 0.05\ngates: {token_equality: {}}", "p: level: missing; a policy needs level, alpha and gates"),
     (
         HEAD + "gates: {}",

@@ -8,14 +8,18 @@ import pytest
 from policies.errors import RouteError
 from policies.policy import load_policy
 from policies.rollout import (
+    CHECK_STAGES,
     TABLE,
     Configured,
     Event,
+    Held,
     Hold,
+    HoldCause,
     Lift,
     Log,
     Observed,
     Publish,
+    Restarted,
     RollBack,
     RolloutPlan,
     RolloutState,
@@ -27,7 +31,7 @@ from policies.rollout import (
 from policies.routes import Pool, PoolName, RolloutName, TenantName
 from policies.tables import route_table
 from policies.verdict import Answer
-from tests.support.exchanges import live, pair
+from tests.support.exchanges import comparison, live, pair
 from tests.unit.policies.test_gates import fork_seen
 
 LIFT = Lift(who="ana", why="driver fixed", unix_s=9.0)
@@ -81,7 +85,7 @@ def test_it_starts_in_canary_only_where_tenants_are_named():
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.ROLLED_BACK])
-@pytest.mark.parametrize("held", [None, "waiting for something else"])
+@pytest.mark.parametrize("held", [None, Held(cause=HoldCause.GATE, reason="waiting for something else")])
 def test_a_breach_rolls_back_from_every_stage_held_or_not(stage, held):
     state, effects = step(at(stage, held=held), observed(fork_seen("f")))
     assert state.stage is Stage.ROLLED_BACK
@@ -116,7 +120,7 @@ def test_failing_live_canaries_roll_back_and_the_homes_failures_do_not():
 
 def test_evidence_of_another_rollout_is_not_its_own():
     other = msgspec.structs.replace(fork_seen(), rollout="another")
-    strange = pair((1,), (2,), right={"rollout": "another"})
+    strange = comparison(pair((1,), (2,), right={"rollout": "another"}))
     foreign = live(canary=True, tenant="globex", status=500)
     state, effects = step(at(Stage.CANARY), observed(other, strange, *[foreign] * 10))
     assert effects == ()
@@ -124,7 +128,7 @@ def test_evidence_of_another_rollout_is_not_its_own():
 
 
 def test_a_change_of_answer_is_logged_once_with_value_limit_and_n():
-    state, effects = step(at(Stage.CANARY), observed(pair(), pair(), pair()))
+    state, effects = step(at(Stage.CANARY), observed(*[comparison(pair())] * 3))
     verdicts = [effect.verdict for effect in effects if isinstance(effect, Log)]
     assert [(v.answer, v.n) for v in verdicts] == [(Answer.INCONCLUSIVE, 1), (Answer.PASS, 2)]
     assert verdicts[1].value == 0.0
@@ -132,7 +136,7 @@ def test_a_change_of_answer_is_logged_once_with_value_limit_and_n():
 
 
 def test_an_encoding_mismatch_holds_once_and_blames_no_gate():
-    mismatch = pair((1,), (2,), right={"prompt": (0,)})
+    mismatch = comparison(pair((1,), (2,), right={"prompt": (0,)}))
     state, effects = step(at(Stage.CANARY), observed(mismatch, mismatch))
     assert kinds(effects) == [Hold]
     assert "encoding mismatch in capture capture" in effects[0].reason
@@ -152,8 +156,8 @@ def test_on_fail_hold_stops_without_moving_traffic():
 def test_only_a_lift_ends_a_rollback_and_evidence_starts_anew():
     rolled_back = at(Stage.ROLLED_BACK)
     state, effects = step(rolled_back, LIFT)
-    assert kinds(effects) == [Unlatch, Publish, Log]
-    assert "lifted by ana: driver fixed" in effects[1].cause
+    assert kinds(effects) == [Unlatch, Restarted, Publish, Log]
+    assert "lifted by ana: driver fixed" in effects[2].cause
     assert state.stage is Stage.CANARY
     assert state.latch is None
     assert state.gates == start(plan()).gates
@@ -178,7 +182,7 @@ def test_a_restart_with_a_latch_is_still_rolled_back():
     latch = at(Stage.ROLLED_BACK).latch
     state = start(plan(), latch)
     assert state.stage is Stage.ROLLED_BACK
-    assert step(state, observed(pair()))[1] == ()
+    assert step(state, observed(comparison(pair())))[1] == ()
 
 
 def test_new_tenants_are_taken_and_published():
@@ -221,10 +225,10 @@ def test_every_event_is_numbered():
 
 
 def test_a_state_moves_to_another_judge_and_goes_on_the_same():
-    first, _ = step(at(Stage.CANARY), observed(pair(), live(canary=True), live()))
+    first, _ = step(at(Stage.CANARY), observed(comparison(pair()), live(canary=True), live()))
     moved = msgspec.json.decode(msgspec.json.encode(first), type=RolloutState)
     assert moved == first
-    event = observed(pair(), fork_seen())
+    event = observed(comparison(pair()), fork_seen())
     assert step(moved, event) == step(first, event)
     assert moved.verdicts() == first.verdicts()
 

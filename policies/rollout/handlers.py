@@ -1,0 +1,233 @@
+"""What each event does in each stage: the cells of :data:`policies.rollout.table.TABLE`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from policies.rollout.events import (
+    CheckDone,
+    Configured,
+    Effect,
+    EnvironmentSeen,
+    Event,
+    Lift,
+    Log,
+    Publish,
+    Restarted,
+    RunCheck,
+    RunSuites,
+    SuiteDone,
+    Unlatch,
+)
+from policies.rollout.judging import Result, hold
+from policies.rollout.values import (
+    CHECK_STAGES,
+    CheckAnswer,
+    CheckFound,
+    CheckKind,
+    Held,
+    HoldCause,
+    RolloutPlan,
+    RolloutState,
+    Stage,
+    SuiteFound,
+    initial_gates,
+    start,
+)
+
+
+def to_do(state: RolloutState) -> tuple[Effect, ...]:
+    """What a judge has to start for a rollout that it takes over in this state."""
+    plan = state.plan
+    if state.stage in CHECK_STAGES:
+        if state.held is not None:
+            return ()  # a lift makes it again
+        return (RunCheck(rollout=plan.name, kind=CheckKind(state.stage)),)
+    missing = tuple(name for name in plan.suites if name not in state.suites)
+    if state.stage not in (Stage.SHADOW, Stage.CANARY) or not missing:
+        return ()
+    return (RunSuites(rollout=plan.name, stage=state.stage, suites=missing),)
+
+
+def enter(state: RolloutState, stage: Stage, cause: str) -> Result:
+    """Go to a stage: its table is published, and what it starts with is asked for."""
+    after = msgspec.structs.replace(state, stage=stage, suites={})
+    return after, (Publish(rollout=state.plan.name, cause=cause), *to_do(after))
+
+
+def ignore(state: RolloutState, event: Event) -> Result:
+    """Already home: late evidence changes nothing here; the store keeps it all the same."""
+    return state, ()
+
+
+# --- checks and suites
+
+
+def take_check(state: RolloutState, event: CheckDone) -> Result:
+    """The stage's own check has ended."""
+    name = state.plan.name
+    if state.stage is not Stage(event.kind):
+        return late_check(state, event)
+    found = CheckFound(answer=event.answer, summary=event.summary, facts=event.facts, unix_s=event.unix_s)
+    state = msgspec.structs.replace(state, checks={**state.checks, event.kind: found})
+    said = f"{event.kind} {event.answer}: {event.summary}"
+    log = Log(rollout=name, message=said)
+    if event.answer is not CheckAnswer.PASSED:
+        state, effects = hold(state, Held(cause=HoldCause.CHECK, reason=said))
+        return state, (log, *effects)
+    if state.held is not None:
+        return state, (log,)  # something else is to be looked at first; the lift makes the check again
+    after, effects = enter(state, state.plan.after(state.stage), said)
+    return after, (log, *effects)
+
+
+def late_check(state: RolloutState, event: CheckDone) -> Result:
+    """Of a check that nobody waits for: it came after a lift, a rollback or another configuration."""
+    message = f"{event.kind} {event.answer} while the rollout is in {state.stage}: not counted"
+    return state, (Log(rollout=state.plan.name, message=message),)
+
+
+def take_suite(state: RolloutState, event: SuiteDone) -> Result:
+    """A suite has been asked to its end."""
+    name = state.plan.name
+    if event.stage is not state.stage or event.suite not in state.plan.suites:
+        message = f"suite {event.suite} of stage {event.stage} ended in {state.stage}: not counted"
+        return state, (Log(rollout=name, message=message),)
+    found = SuiteFound(summary=event.summary, unix_s=event.unix_s)
+    after = msgspec.structs.replace(state, suites={**state.suites, event.suite: found})
+    return after, (Log(rollout=name, message=f"suite {event.suite}: {event.summary}"),)
+
+
+def late_suite(state: RolloutState, event: SuiteDone) -> Result:
+    """Of a stage that is over."""
+    message = f"suite {event.suite} of stage {event.stage} ended in {state.stage}: not counted"
+    return state, (Log(rollout=state.plan.name, message=message),)
+
+
+def see_environment(state: RolloutState, event: EnvironmentSeen) -> Result:
+    """Note what an endpoint is. One that is another than before ends the comparison: what was measured of the
+    one says nothing of the other."""
+    plan = state.plan
+    if event.pool not in (plan.baseline, plan.candidate):
+        return state, ()
+    before = state.environments.get(event.endpoint, {})
+    changed = [
+        f"{name} {before[name]} → {value}"
+        for name, value in sorted(event.facts.items())
+        if before.get(name, value) != value
+    ]
+    known = {**before, **event.facts}
+    if known == before:
+        return state, ()
+    state = msgspec.structs.replace(state, environments={**state.environments, event.endpoint: known})
+    if not changed:
+        return state, ()
+    reason = (
+        f"pool {event.pool}: {event.endpoint} changed in mid-rollout: {'; '.join(changed)}. Put it back, or "
+        "lift the hold to compare anew with what it is now"
+    )
+    if state.held is not None:
+        return state, (Log(rollout=plan.name, message=reason),)
+    return hold(state, Held(cause=HoldCause.ENVIRONMENT, reason=reason))
+
+
+def see_quietly(state: RolloutState, event: EnvironmentSeen) -> Result:
+    """Rolled back: repairs are expected, and what stands there at the lift is what will be compared."""
+    plan = state.plan
+    if event.pool not in (plan.baseline, plan.candidate):
+        return state, ()
+    known = {**state.environments.get(event.endpoint, {}), **event.facts}
+    return msgspec.structs.replace(state, environments={**state.environments, event.endpoint: known}), ()
+
+
+# --- a person's lift
+
+
+def restart(state: RolloutState, event: Lift) -> Result:
+    """The latch is opened, and everything starts again, checks included."""
+    name = state.plan.name
+    cause = f"rollback of {name} lifted by {event.who}: {event.why}"
+    after = _anew(state, state.plan.first_stage, event.unix_s)
+    return after, (
+        Unlatch(rollout=name, who=event.who, why=event.why),
+        Restarted(rollout=name, evidence=state.evidence, cause=cause),
+        Publish(rollout=name, cause=cause),
+        *to_do(after),
+        Log(rollout=name, message=cause),
+    )
+
+
+def lift_hold(state: RolloutState, event: Lift) -> Result:
+    """Nothing is latched; a hold can be lifted, else there is nothing to do.
+
+    Gates start anew. A check's stage makes its check again; any other asks its suites again, and takes the
+    stage that a configuration named while it was held.
+    """
+    plan = state.plan
+    if state.held is None:
+        message = f"{plan.name} is {state.stage}, not held: nothing to lift"
+        return state, (Log(rollout=plan.name, message=message),)
+    cause = f"hold of {plan.name} lifted by {event.who}: {event.why}"
+    stage = _stage_under(plan, state.stage)
+    after = _anew(state, stage, event.unix_s)
+    publish = () if stage is state.stage else (Publish(rollout=plan.name, cause=cause),)
+    restarted = Restarted(rollout=plan.name, evidence=state.evidence, cause=cause)
+    return after, (restarted, *publish, *to_do(after), Log(rollout=plan.name, message=cause))
+
+
+def _anew(state: RolloutState, stage: Stage, unix_s: float) -> RolloutState:
+    """Nothing latched, held or learned; what must be known across a lift stays."""
+    return msgspec.structs.replace(
+        start(state.plan),
+        stage=stage,
+        sequence=state.sequence,
+        evidence=state.evidence,
+        environments=state.environments,
+        begun_unix_s=unix_s,
+    )
+
+
+# --- configuration
+
+
+def take_config(state: RolloutState, event: Configured) -> Result:
+    """Take a plan that differs in nothing frozen. While it is held, nothing but a way home is taken."""
+    old, new = state.plan, event.plan
+    if new == old:
+        return state, ()
+    frozen = _frozen_change(old, new)
+    if frozen is not None:
+        reason = f"{frozen} changed in mid-rollout; the rollout keeps the old one. Start one of another name"
+        if state.held is not None:
+            return state, (Log(rollout=old.name, message=reason),)
+        return hold(state, Held(cause=HoldCause.CONFIGURATION, reason=reason))
+    state = msgspec.structs.replace(state, plan=new)
+    cause = f"configuration of {old.name} changed"
+    stage = _stage_under(new, state.stage)
+    homewards = state.stage is Stage.CANARY
+    if stage is not state.stage and (state.held is None or homewards):
+        return enter(state, stage, cause)
+    return state, (Publish(rollout=old.name, cause=cause),)
+
+
+def keep_config(state: RolloutState, event: Configured) -> Result:
+    """Rolled back: the plan waits for the lift; it may have another policy, for evidence starts anew."""
+    return msgspec.structs.replace(state, plan=event.plan, gates=initial_gates(event.plan)), ()
+
+
+def _stage_under(plan: RolloutPlan, stage: Stage) -> Stage:
+    """Where a rollout of this stage belongs under a plan."""
+    if stage in CHECK_STAGES:
+        return stage if CheckKind(stage) in plan.checks else plan.after(stage)
+    return plan.traffic_stage if stage in (Stage.SHADOW, Stage.CANARY) else stage
+
+
+def _frozen_change(old: RolloutPlan, new: RolloutPlan) -> str | None:
+    if new.policy.digest != old.policy.digest:
+        return f"policy (digest {old.policy.digest[:19]} to {new.policy.digest[:19]})"
+    if (new.baseline, new.candidate) != (old.baseline, old.candidate):
+        return f"baseline or candidate ({old.baseline}, {old.candidate} to {new.baseline}, {new.candidate})"
+    if new.suites and new.judged_stages != old.judged_stages:
+        # The suites would be judged in a further stage, for which no share of alpha was set aside.
+        return f"the stage in which suites are judged ({old.traffic_stage} to {new.traffic_stage})"
+    return None
