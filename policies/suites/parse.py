@@ -1,0 +1,141 @@
+"""JSON Lines → a suite, with everything that is wrong told at once and by its line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection
+from typing import Any, NoReturn, get_args
+
+import msgspec
+
+from policies.suites.checks import problems_of
+from policies.suites.errors import SuiteError
+from policies.suites.sample import Check, Sample
+from policies.suites.suite import Suite
+
+MOST_SAMPLES = 20_000
+MOST_BYTES = 64 * 2**20
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_KINDS = ", ".join(str(kind.__struct_config__.tag) for kind in get_args(Check))
+
+
+def parse_suite(data: bytes, where: str, name: str, scorers: Collection[str] = ()) -> Suite:
+    """The suite that a file holds: one JSON object a line; blank lines are passed over.
+
+    Args:
+        data: the file's bytes; their SHA-256 is the suite's digest.
+        where: the file's name, for messages.
+        name: the suite's key in the policy.
+        scorers: the names under ``suites.NAME.scorers``, which ``python`` checks may use.
+
+    Raises:
+        SuiteError: everything that is wrong, each problem as ``where:line: field: what; what to do``.
+    """
+    if len(data) > MOST_BYTES:
+        raise SuiteError([f"{where}: {len(data)} bytes are more than {MOST_BYTES}; split the suite"])
+    problems: list[str] = []
+    samples: list[Sample] = []
+    first_line: dict[str, int] = {}
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        at = f"{where}:{number}"
+        sample = _decode(line, at, problems)
+        if sample is None:
+            continue
+        problems.extend(f"{at}: {problem}" for problem in problems_of(sample, scorers))
+        if sample.id in first_line:
+            problems.append(
+                f"{at}: id: {sample.id!r} is already the id of line {first_line[sample.id]}; "
+                "give each sample its own"
+            )
+        first_line.setdefault(sample.id, number)
+        samples.append(sample)
+    if not samples and not problems:
+        problems.append(f"{where}: no sample in the file; write one JSON object a line")
+    if len(samples) > MOST_SAMPLES:
+        problems.append(f"{where}: {len(samples)} samples are more than {MOST_SAMPLES}; split the suite")
+    if problems:
+        raise SuiteError(problems)
+    return Suite(name=name, digest=digest_of(data), samples=tuple(samples))
+
+
+def digest_of(data: bytes) -> str:
+    """``sha256:`` and the hex SHA-256 of a suite's bytes."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def sample_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of one line of a suite, for editors and for those who generate samples."""
+    (schema,), components = msgspec.json.schema_components([Sample], ref_template="#/$defs/{name}")
+    name = str(schema["$ref"]).rpartition("/")[2]
+    whole = components.pop(name)
+    whole["oneOf"] = [
+        {"required": ["messages"], "properties": {"messages": {"minItems": 1}, "prompt": {"type": "null"}}},
+        {"required": ["prompt"], "properties": {"prompt": {"type": "string"}, "messages": {"maxItems": 0}}},
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **whole,
+        "title": "A sample of a forkgate suite: one line of JSON Lines",
+        "$defs": components,
+    }
+
+
+def _decode(line: bytes, at: str, problems: list[str]) -> Sample | None:
+    try:
+        value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except UnicodeDecodeError as exc:
+        problems.append(f"{at}: byte {exc.start + 1} is no UTF-8; save the file as UTF-8")
+        return None
+    except json.JSONDecodeError as exc:
+        hint = (
+            "; the file starts with a byte order mark, save it without" if line[:3] == b"\xef\xbb\xbf" else ""
+        )
+        problems.append(f"{at}: column {exc.colno}: no JSON: {exc.msg}{hint}")
+        return None
+    except (_RefusedError, RecursionError) as exc:
+        problems.append(f"{at}: {exc}")
+        return None
+    if not isinstance(value, dict):
+        problems.append(f"{at}: {type(value).__name__} where a JSON object is expected; one sample a line")
+        return None
+    try:
+        return msgspec.convert(value, Sample)
+    except msgspec.ValidationError as exc:
+        problems.append(f"{at}: {_placed(str(exc))}")
+        return None
+
+
+def _placed(message: str) -> str:
+    """msgspec's "... - at `$.rules[0].pattern`" turned around, so that the place stands first."""
+    text, _, path = message.partition(" - at `$")
+    path = path.rstrip("`").removeprefix(".")
+    within = f"{path}." if path else ""
+    if missing := _MISSING.match(text):
+        return f"{within}{missing[1]}: missing; every sample needs it"
+    if unknown := _UNKNOWN.match(text):
+        return f"{within}{unknown[1]}: unknown field; take it out, or see the schema for its name"
+    if path.endswith(".kind"):
+        return f"{path}: {text.removeprefix('Invalid value ')} is unknown; known are {_KINDS}"
+    return f"{path or 'sample'}: {text[0].lower()}{text[1:]}"
+
+
+class _RefusedError(ValueError):
+    """JSON that Python would take and that means nothing here."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _RefusedError(f"{twice}: given twice in one object; keep one")
+    return made
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _RefusedError(f"{name} is no JSON number; leave it out, or write a finite one")
