@@ -1,0 +1,78 @@
+"""Checks as the judge makes them: the right pools, when their engines have been probed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from comparator.floor import Floor
+from forkgate.checks.ask import answering
+from forkgate.checks.quick_check import quick_check
+from forkgate.checks.report import CheckReport
+from forkgate.checks.self_check import self_check
+from forkgate.config.model import Config
+from policies.policy import Level
+from policies.rollout import CheckKind
+from proxy.mirror import ShadowPool, ShadowRollout, Sources
+
+POLL_S = 0.25
+SETTLE_S = 10.0
+"""Once a pool's first endpoint has been probed, how long the others may take to be asked as well."""
+
+
+class CheckRuns:
+    """Makes the checks of every rollout."""
+
+    def __init__(
+        self, config: Config, rollouts: tuple[ShadowRollout, ...], sources: Sources | None = None
+    ) -> None:
+        """
+        Args:
+            rollouts: with the pools whose endpoints somebody probes (``forkgate.judge.mirrors``).
+        """
+        self._config = config
+        self._rollouts = {rollout.name: rollout for rollout in rollouts}
+        self._sources = sources if sources is not None else Sources()
+        self._floors: dict[str, Floor] = {}
+
+    async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
+        """Make one check. Waits, without limit, until an endpoint of each pool concerned has been probed: an
+        engine that still loads is no finding, and what does not answer stands among the judge's troubles.
+
+        Raises nothing but a cancellation, and KeyError for an unknown rollout.
+        """
+        at = self._rollouts[rollout]
+        settings = self._config.rollout(rollout).checks
+        if kind is CheckKind.SELF_CHECK:
+            await self._probed(at.baseline)
+            report = await self_check(
+                at.baseline,
+                settings,
+                level=level,
+                rollout=rollout,
+                global_seed=at.global_seed,
+                sources=self._sources,
+            )
+            self._floors[rollout] = report.floor
+            return report
+        await self._probed(at.baseline, at.candidate)
+        return await quick_check(
+            at.baseline,
+            at.candidate,
+            settings,
+            level=level,
+            rollout=rollout,
+            global_seed=at.global_seed,
+            floor=self._floors.get(rollout),
+            sources=self._sources,
+        )
+
+    async def _probed(self, *pools: ShadowPool) -> None:
+        """Until each has an endpoint that answers, and all of them, or :data:`SETTLE_S` more."""
+        settled_s = 0.0
+        while True:
+            answer = [(len(answering(pool)), len(pool.endpoints)) for pool in pools]
+            if all(some for some, _ in answer):
+                if settled_s >= SETTLE_S or all(some == most for some, most in answer):
+                    return
+                settled_s += POLL_S
+            await asyncio.sleep(POLL_S)
