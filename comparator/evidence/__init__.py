@@ -7,6 +7,10 @@ not import it.
 ``rows``       values in and out
 ``codec``      an exchange's content as one blob, floats bit-exact
 ``schema``     the file: tables, versions, settings and why
+``migrations`` from one version to the next
+``journal``    what a rollout's gates folded, in order, as bytes; ``columns`` for its live records
+``whole``      from stored rows to the comparison that gates saw
+``hashes``     over token IDs
 ``tables``     values to rows and back
 ``reader``     list, show, export, ledger counts; any number of readers beside the writer
 ``store``      the writer: batches in one transaction, deduplicated by (edge incarnation, sequence)
@@ -22,10 +26,12 @@ from comparator.evidence.errors import (
     EvidenceAmbiguous,
     EvidenceBusy,
     EvidenceCorrupt,
+    EvidenceDamaged,
     EvidenceError,
     EvidenceForeign,
     EvidenceFull,
     EvidenceNotFound,
+    EvidencePruned,
     EvidenceReadOnly,
     EvidenceUnavailable,
 )
@@ -35,14 +41,19 @@ from comparator.evidence.rows import (
     Batch,
     ComparisonDone,
     Drop,
+    JournalEntry,
+    JournalRow,
     LedgerCounts,
     Page,
     Pin,
+    PlanRow,
     Shown,
+    StoredComparison,
     StoredExchange,
     StoredFork,
     StoredPair,
     StoreStatus,
+    Taken,
     VerdictRow,
 )
 from comparator.evidence.store import EvidenceStore
@@ -55,21 +66,28 @@ __all__ = [
     "EvidenceAmbiguous",
     "EvidenceBusy",
     "EvidenceCorrupt",
+    "EvidenceDamaged",
     "EvidenceError",
     "EvidenceForeign",
     "EvidenceFull",
     "EvidenceNotFound",
+    "EvidencePruned",
     "EvidenceReadOnly",
     "EvidenceReader",
     "EvidenceStore",
     "EvidenceUnavailable",
+    "JournalEntry",
+    "JournalRow",
     "LedgerCounts",
     "Page",
     "Pin",
+    "PlanRow",
     "Shown",
     "StoreStatus",
+    "StoredComparison",
     "StoredExchange",
     "StoredFork",
     "StoredPair",
+    "Taken",
     "VerdictRow",
 ]

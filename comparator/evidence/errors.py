@@ -49,6 +49,14 @@ class EvidenceNotFound(EvidenceError):  # noqa: N818
     """No such capture in the store."""
 
 
+class EvidencePruned(EvidenceError):  # noqa: N818
+    """What is asked for made room for newer evidence."""
+
+
+class EvidenceDamaged(EvidenceError):  # noqa: N818
+    """What is stored of a capture does not fit together: it was changed, or part of it is missing."""
+
+
 class EvidenceAmbiguous(EvidenceError):  # noqa: N818
     """More than one capture has an ID that begins so."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,17 +10,30 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
+from comparator.comparison import Comparison
 from comparator.evidence import tables
-from comparator.evidence.errors import EvidenceAmbiguous, EvidenceError, EvidenceNotFound, mapped
+from comparator.evidence.errors import (
+    EvidenceAmbiguous,
+    EvidenceDamaged,
+    EvidenceError,
+    EvidenceNotFound,
+    EvidencePruned,
+    mapped,
+)
 from comparator.evidence.export import export_line
-from comparator.evidence.rows import LedgerCounts, Page, Shown, StoreStatus, VerdictRow
+from comparator.evidence.journal import unpack
+from comparator.evidence.rows import JournalRow, LedgerCounts, Page, PlanRow, Shown, StoreStatus, VerdictRow
 from comparator.evidence.schema import prepare, version_of
-from comparator.records import CaptureId
+from comparator.evidence.whole import NotWholeError, comparison_of
+from comparator.pair import ForkSeen
+from comparator.records import Arm, CaptureId
 
 BUSY_TIMEOUT_S = 2.0
 """How long a statement waits for another process' lock before :class:`EvidenceBusy`."""
 
 MAX_PAGE = 1_000
+PAGE_ROWS = 500
+"""Rows read at a time by what streams."""
 MIN_PREFIX = 8
 """Characters of a capture ID that may stand for it, at least."""
 MAX_NAMED = 4
@@ -157,8 +171,16 @@ class EvidenceReader:
             f"SELECT {tables.VERDICT_COLUMNS} FROM verdict WHERE deciding_id = ? ORDER BY id", [capture_id]
         )
         pins = self._all("SELECT why FROM pin WHERE capture_id = ?", [capture_id])
+        comparisons = self._all(
+            f"SELECT id, {tables.COMPARISON_COLUMNS} FROM comparison WHERE capture_id = ?", [capture_id]
+        )
+        scores = self._all(
+            f"SELECT {tables.SCORE_COLUMNS} FROM score WHERE capture_id = ? ORDER BY id", [capture_id]
+        )
         return Shown(
             capture_id=CaptureId(capture_id),
+            comparison=tables.comparison_of(comparisons[0]) if comparisons else None,
+            scores=tuple(tables.score_of(row) for row in scores),
             exchanges=tuple(tables.exchange_of(row) for row in exchanges),
             pairs=tuple(tables.pair_of(row) for row in pairs),
             forks=tuple(tables.fork_of(row) for row in forks),
@@ -192,6 +214,107 @@ class EvidenceReader:
                 except EvidenceNotFound:
                     continue  # pruned since the page was read
                 yield export_line(shown)
+
+    def comparison(self, capture_id: str) -> Comparison:
+        """One comparison as its gates saw it: pairs compared again from their stored exchanges.
+
+        Raises:
+            EvidenceNotFound: it was never finished, or is forgotten.
+            EvidencePruned: its steps made room.
+            EvidenceDamaged: what is stored of it does not fit together.
+        """
+        try:
+            return comparison_of(self.show(capture_id))
+        except NotWholeError as exc:
+            kind = EvidencePruned if exc.pruned else EvidenceDamaged
+            raise kind(self.path, f"capture {capture_id}: {exc}") from exc
+
+    def fork_seen(self, capture_id: str, left_arm: str, right_arm: str, replicate: int) -> ForkSeen:
+        """A fork as it was reported. Raises EvidenceNotFound."""
+        rows = self._all(
+            f"SELECT {tables.FORK_COLUMNS} FROM fork WHERE "
+            "capture_id = ? AND left_arm = ? AND right_arm = ? AND replicate = ?",
+            [capture_id, left_arm, right_arm, replicate],
+        )
+        if not rows:
+            arms = f"{left_arm} and {right_arm}, replicate {replicate}"
+            raise EvidenceNotFound(self.path, f"capture {capture_id}: no fork of {arms}")
+        stored = tables.fork_of(rows[0])
+        return ForkSeen(
+            capture_id=stored.capture_id,
+            rollout=stored.rollout,
+            tenant=stored.tenant,
+            left_arm=Arm(left_arm),
+            right_arm=Arm(right_arm),
+            fork=stored.fork,
+            replicate=stored.replicate,
+        )
+
+    def clusters(self, rollout: str, since_unix_s: float = 0.0) -> Iterator[str]:
+        """The cluster of each kept comparison of live traffic that is no repeat, oldest first, streamed.
+
+        Those of captures that were forgotten to make room are not among them.
+        """
+        for row in self._pages(
+            "SELECT id, cluster FROM comparison WHERE id > ? AND rollout = ? AND NOT repeat "
+            "AND sample_id IS NULL AND unix_s >= ? ORDER BY id LIMIT ?",
+            [rollout, since_unix_s],
+        ):
+            yield row[1]
+
+    def samples_done(
+        self, rollout: str, suite_digest: str, stage: str, since_unix_s: float = 0.0
+    ) -> Iterator[tuple[str, int]]:
+        """(sample, passage) of each kept comparison of this suite in this stage, oldest first."""
+        for row in self._pages(
+            "SELECT id, sample_id, passage FROM comparison WHERE id > ? AND rollout = ? "
+            "AND suite_digest = ? AND suite_stage = ? AND unix_s >= ? AND sample_id IS NOT NULL "
+            "ORDER BY id LIMIT ?",
+            [rollout, suite_digest, stage, since_unix_s],
+        ):
+            yield row[1], row[2]
+
+    def journal(self, rollout: str) -> Iterator[JournalRow]:
+        """What is left of a rollout's journal, oldest first, streamed."""
+        for row in self._pages(
+            f"SELECT id, {tables.JOURNAL_COLUMNS} FROM journal WHERE id > ? AND rollout = ? "
+            "ORDER BY id LIMIT ?",
+            [rollout],
+        ):
+            yield tables.journal_of(row)
+
+    def journal_after(self, rollout: str, sequence: int, limit: int) -> tuple[JournalRow, ...]:
+        """The end of a rollout's journal, from the event after number ``sequence`` on, oldest first; its
+        newest ``limit`` entries at most."""
+        rows = self._all(
+            f"SELECT id, {tables.JOURNAL_COLUMNS} FROM journal WHERE rollout = ? ORDER BY id DESC LIMIT ?",
+            [rollout, limit],
+        )
+        newest = itertools.takewhile(lambda row: row.sequence > sequence, map(tables.journal_of, rows))
+        return tuple(reversed(list(newest)))
+
+    def plans(self, rollout: str) -> tuple[PlanRow, ...]:
+        """Every plan that this rollout had, oldest first."""
+        rows = self._all(
+            "SELECT rollout, digest, unix_s, policy_digest, policy, body FROM plan WHERE rollout = ? "
+            "ORDER BY unix_s",
+            [rollout],
+        )
+        return tuple(
+            PlanRow(
+                rollout=row[0],
+                digest=row[1],
+                unix_s=row[2],
+                policy_digest=row[3],
+                policy=row[4],
+                body=unpack(row[5]),
+            )
+            for row in rows
+        )
+
+    def taken(self) -> dict[str, int]:
+        """Edge incarnation → its last batch whose live records are in the journal, oldest first."""
+        return dict(self._all("SELECT incarnation, batch FROM taken ORDER BY id", []))
 
     def verdicts(self, *, rollout: str | None = None, limit: int = 100) -> tuple[VerdictRow, ...]:
         """The newest verdicts, newest first."""
@@ -247,7 +370,19 @@ class EvidenceReader:
                 pinned=self._count("pin"),
                 pruned_exchanges=self._meta("pruned_exchanges"),
                 forgotten_captures=self._meta("forgotten_captures"),
+                journal=self._count("journal"),
+                pruned_journal=self._meta("pruned_journal"),
             )
+
+    def _pages(self, statement: str, values: Rows) -> Iterator[Any]:
+        """Rows by rising ID, the statement's first column and first parameter; its last is a page's size.
+
+        A page at a time: a long read transaction would keep the log from shrinking.
+        """
+        last = 0
+        while rows := self._all(statement, [last, *values, PAGE_ROWS]):
+            last = rows[-1][0]
+            yield from rows
 
     def _used_bytes(self) -> int:
         page_bytes = self._db.execute("PRAGMA page_size").fetchone()[0]

@@ -1,14 +1,16 @@
 """Keeping the file under ``max_bytes``: content first, whole rows when that is not enough.
 
-Order of going: content of the oldest unpinned exchanges (their rows stay and say ``pruned``); when no content
-is left to take, whole unpinned captures, oldest first, counted in ``meta.forgotten_captures``. Pinned
-captures and ledger counts never go. Runs inside the writer's transaction.
+Order of going: content of the oldest unpinned exchanges (their rows stay and say ``pruned``), and with it the
+journal up to that moment, which cannot be replayed without it; when no content is left to take, the oldest of
+the journal; then whole unpinned captures, oldest first, counted in ``meta.forgotten_captures``. Pinned
+captures, plans and ledger counts never go. Runs inside the writer's transaction.
 """
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 SLACK = 0.05
 """Prune this far below the limit, so that not every commit has to."""
@@ -18,7 +20,12 @@ TERMINAL_ROWS = 500_000
 
 VERDICT_ROWS = 100_000
 
+TAKEN_ROWS = 4_096
+"""Newest edge incarnations whose last batch is remembered."""
+
 _CHUNK = 200
+_ENTRY_BYTES = 60
+"""Of a journal row and its index, beside the body."""
 
 
 class Pruner:
@@ -44,7 +51,7 @@ class Pruner:
         while used > target:
             count = self._prune_content(used - target)
             pruned += count
-            if not count and not self._forget_captures(used - target):
+            if not (count or self._prune_journal(used - target) or self._forget_captures(used - target)):
                 break
             used = used_bytes()
         self._add("pruned_exchanges", pruned)
@@ -54,24 +61,65 @@ class Pruner:
         pruned = freed = 0
         while freed < excess:
             rows = self._db.execute(
-                "SELECT id, content_bytes, pruned, capture_id IN (SELECT capture_id FROM pin) "
-                "FROM exchange WHERE id > ? ORDER BY id LIMIT ?",
+                "SELECT id, content_bytes, pruned, capture_id IN (SELECT capture_id FROM pin), "
+                "started_unix_s FROM exchange WHERE id > ? ORDER BY id LIMIT ?",
                 (self.floor, _CHUNK),
             ).fetchall()
             if not rows:
                 break
             taken = []
-            for exchange_id, content_bytes, gone, pinned in rows:
+            gone_until_s = None
+            for exchange_id, content_bytes, gone, pinned, started_unix_s in rows:
                 if freed >= excess:
                     break
                 self.floor = exchange_id
                 if not gone and not pinned:
                     taken.append((exchange_id,))
                     freed += content_bytes
+                    gone_until_s = started_unix_s
             self._db.executemany("DELETE FROM content WHERE id = ?", taken)
             self._db.executemany("UPDATE exchange SET pruned = 1 WHERE id = ?", taken)
             pruned += len(taken)
+            if gone_until_s is not None:
+                freed += self._prune_journal_until(gone_until_s)
         return pruned
+
+    def _prune_journal_until(self, unix_s: float) -> int:
+        """Drop entries from the oldest on, up to the first of this moment. Returns the bytes of their bodies.
+
+        Entries stand in the order in which they were written, which a clock that was set back cannot change.
+        """
+        freed = 0
+        while True:
+            rows = self._db.execute(
+                "SELECT id, unix_s, length(body) FROM journal ORDER BY id LIMIT ?", (_CHUNK,)
+            ).fetchall()
+            old = list(itertools.takewhile(lambda row: row[1] < unix_s, rows))
+            freed += self._drop_journal(old)
+            if len(old) < _CHUNK:
+                return freed
+
+    def _prune_journal(self, excess: int) -> int:
+        """Drop the oldest entries. Returns how many."""
+        rows = self._db.execute(
+            "SELECT id, unix_s, length(body) FROM journal ORDER BY id LIMIT ?", (_CHUNK,)
+        ).fetchall()
+        freed = 0
+        for count, row in enumerate(rows, 1):
+            freed += row[2] + _ENTRY_BYTES
+            if freed >= excess:
+                rows = rows[:count]
+                break
+        self._drop_journal(rows)
+        return len(rows)
+
+    def _drop_journal(self, rows: Sequence[tuple[int, float, int]]) -> int:
+        if not rows:
+            return 0
+        # One range: entries are never dropped from the middle, so that what is left has no hole of ours.
+        self._db.execute("DELETE FROM journal WHERE id <= ?", (rows[-1][0],))
+        self._add("pruned_journal", len(rows))
+        return sum(size + _ENTRY_BYTES for _, _, size in rows)
 
     def _forget_captures(self, excess: int) -> int:
         freed = forgotten = 0
@@ -85,7 +133,7 @@ class Pruner:
             if not rows:
                 break
             captures = [(capture_id,) for capture_id, _ in rows]
-            for table in ("pair", "fork", "exchange"):
+            for table in ("pair", "fork", "exchange", "comparison", "score"):
                 self._db.executemany(f"DELETE FROM {table} WHERE capture_id = ?", captures)
             freed += sum(size for _, size in rows)
             forgotten += len(rows)
@@ -94,7 +142,11 @@ class Pruner:
 
     def trim(self) -> None:
         """Bound the tables that have no content to prune."""
-        for table, rows in (("terminal", TERMINAL_ROWS), ("verdict", VERDICT_ROWS)):
+        for table, rows in (
+            ("terminal", TERMINAL_ROWS),
+            ("verdict", VERDICT_ROWS),
+            ("taken", TAKEN_ROWS),
+        ):
             self._db.execute(
                 f"DELETE FROM {table} WHERE id <= (SELECT max(id) FROM {table}) - ?",
                 (rows,),

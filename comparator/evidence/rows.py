@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
-from comparator.comparison import Comparison
+from comparator.comparison import Comparison, SampleRef, Score
 from comparator.pair import Fork, ForkSeen
-from comparator.records import CaptureId, Exchange
+from comparator.records import CaptureId, EngineSample, Exchange, LiveRecord
 
 
 class ComparisonDone(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished comparison, and the captured request that it settles."""
+    """A finished comparison, and the captured request that it settles, if it was one."""
 
     comparison: Comparison
-    incarnation: str
-    """UUIDv7 of the edge process that captured it."""
-    sequence: int
-    """The capture's number in that edge's own count, from 1."""
+    incarnation: str | None
+    """UUIDv7 of the edge process that captured it; None for a suite's sample, which settles no capture."""
+    sequence: int | None
+    """The capture's number in that edge's own count, from 1; None as above."""
+
+    def __post_init__(self) -> None:
+        if (self.incarnation is None) != (self.sequence is None):
+            raise ValueError("a comparison settles a capture by incarnation and sequence, or none by neither")
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +53,14 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     """The gate's state, JSON: verdict = gate(limits of the policy).verdict(state)."""
     evidence_sequence: int = 0
-    """How many items of evidence the rollout had seen."""
+    """How many items of evidence the rollout had folded when it was given."""
+    estimand: str = "traffic"
+    rollback_nats: float | None = None
+    promotion_nats: float | None = None
+    interval: tuple[float, float] | None = None
+    hold: bool = False
+    verdict: str = ""
+    """The whole verdict as canonical JSON, whatever fields it has: what a recomputation is held against."""
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +72,63 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     unix_s: float
 
 
+class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollout was to do, frozen: kept once for each plan that a rollout ever had, and never pruned."""
+
+    rollout: str
+    digest: str
+    """``sha256:`` over :attr:`body`."""
+    unix_s: float
+    """When it was first seen."""
+    policy_digest: str
+    policy: str
+    """The policy's canonical JSON: its text for people and auditors."""
+    body: bytes
+    """The whole plan (canary tenants, stages, policy...), MessagePack by whoever knows plans."""
+
+
+JournalItem = Comparison | ForkSeen | LiveRecord | EngineSample
+"""What gates fold."""
+
+OBSERVED = "observed"
+STATE = "state"
+LOST = "lost"
+
+
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One event that a rollout took in, in the order in which it took them in.
+
+    Entries of a rollout follow each other: ``before`` of one is ``after`` of the one before it. Where it is
+    not, something is missing. Comparisons and forks are kept by reference, all else as it is.
+    """
+
+    rollout: str
+    sequence: int
+    """Events that the rollout had taken in, this one included."""
+    before: int
+    """Items of evidence folded before it."""
+    after: int
+    """And after it: more by its items, but for those that came after a rollback in the same event."""
+    unix_s: float
+    """The event's time, by the judge's clock."""
+    kind: str
+    """:data:`OBSERVED` (evidence), :data:`STATE` (no event: the whole state at this place), :data:`LOST`
+    (could not be kept), or the name of another event."""
+    items: tuple[JournalItem, ...] = ()
+    """Of :data:`OBSERVED`."""
+    body: bytes = b""
+    """Of any other kind, MessagePack by whoever knows rollouts."""
+    plan: PlanRow | None = None
+    """Of a :data:`STATE`, whose body does not repeat it."""
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """Live records of this edge's batches, up to this one, are in the journal: not to be folded again."""
+
+    incarnation: str
+    batch: int
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one transaction keeps."""
 
@@ -70,6 +138,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     drops: tuple[Drop, ...] = ()
     verdicts: tuple[VerdictRow, ...] = ()
     pins: tuple[Pin, ...] = ()
+    journal: tuple[JournalEntry, ...] = ()
+    taken: tuple[Taken, ...] = ()
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +151,8 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     """(incarnation, sequence) that had been settled before; nothing was counted twice."""
     pruned_exchanges: int
     """Exchanges whose content made room."""
+    lost: tuple[str, ...] = ()
+    """Why journal entries could not be kept; each left a :data:`LOST` in its place."""
 
 
 class StoredExchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +165,22 @@ class StoredExchange(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str
     """SHA-256 over the prompt IDs, each as 8 bytes little-endian."""
     output_sha256: str
+
+
+class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a comparison beside its pairs and scores."""
+
+    id: int
+    capture_id: CaptureId
+    rollout: str
+    tenant: str
+    cluster: str
+    repeat: bool
+    timing: bool
+    sample: SampleRef | None
+    unix_s: float
+    incarnation: str | None
+    sequence: int | None
 
 
 class StoredPair(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +206,13 @@ class StoredPair(msgspec.Struct, frozen=True, kw_only=True):
     set_aside_reason: str | None
     pinned: bool
     pruned: bool
+    replicate: int
+    repeat: bool
+    timing: bool
+    suite: str | None
+    """Of a suite's sample; None for live traffic."""
+    sample_id: str | None
+    passage: int | None
 
 
 class StoredFork(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +231,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """All that the store knows of one capture."""
 
     capture_id: CaptureId
+    comparison: StoredComparison | None
+    """None before its comparison is finished."""
+    scores: tuple[Score, ...]
     exchanges: tuple[StoredExchange, ...]
     pairs: tuple[StoredPair, ...]
     forks: tuple[StoredFork, ...]
@@ -143,6 +241,20 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """Verdicts that this capture tipped."""
     pinned: str | None
     """Why its content is kept; None when it may be pruned."""
+
+
+class JournalRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A :class:`JournalEntry` as kept: ``items`` and ``plan`` are read by who needs them."""
+
+    id: int
+    rollout: str
+    sequence: int
+    before: int
+    after: int
+    unix_s: float
+    kind: str
+    body: bytes
+    plan_digest: str | None
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,3 +286,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     pruned_exchanges: int
     forgotten_captures: int
     """Captures whose rows went too, when content alone did not make enough room."""
+    journal: int
+    """Entries of the journal."""
+    pruned_journal: int
+    """Entries of the journal that made room: their verdicts cannot be computed again."""

@@ -1,4 +1,4 @@
-"""The file's schema, version 1, and the door for later ones.
+"""The file's schema, version 2. How older files get there: :mod:`comparator.evidence.migrations`.
 
 =============  ==========================================================================================
 ``meta``       ``schema_version``, and counters that outlive pruning
@@ -8,11 +8,19 @@
                "see settings".
 ``content``    the blob of an exchange (:mod:`comparator.evidence.codec`), in a table of its own: SQLite
                gives a deleted row's pages back, but not those of a row that shrinks. No row: pruned.
-``pair``       one row a comparison; ``id`` is the order of evidence
+``comparison`` one row a captured request or sample of a suite: all its pairs are one observation. Without
+               ``incarnation`` and ``sequence``: a sample, which settles no capture. ``sample`` is a
+               MessagePack ``SampleRef``, the plain columns before it are copies
+``pair``       one row a pair; ``id`` is the order of evidence, in a comparison the order of its pairs
+``score``      what scorers said of an arm's answer
 ``fork``       one row a fork; ``detail`` is a MessagePack ``Fork``. Written as soon as it is seen, maybe
                before its pair.
 ``pin``        captures whose content is kept whatever ``max_bytes`` says
-``verdict``    gates' answers, with the state that they follow from
+``verdict``    gates' answers, with the state that they follow from; ``verdict`` is the whole of it as JSON
+``journal``    what rollouts took in, in order (:mod:`comparator.evidence.journal`): comparisons and forks by
+               reference, live records and engine samples as they are
+``plan``       each plan that a rollout had, with the policy's text; never pruned
+``taken``      edge incarnation → its last batch whose live records are in the journal
 ``terminal``   (edge incarnation, sequence) of captures that ended, newest ones: deliveries are repeated after
                a broken connection, and the second copy must find the first
 ``ledger``     ended captures by incarnation, rollout and reason (``compared`` among them), forever
@@ -27,12 +35,12 @@ announced. ``auto_vacuum = INCREMENTAL`` lets pruning give pages back to the dis
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 from comparator.evidence.errors import EvidenceForeign
+from comparator.evidence.migrations import COMPARISON, JOURNAL, MIGRATIONS, statements
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x666F726B
 """``fork`` in ASCII; SQLite keeps it in the file's header, and ``file`` shows it."""
 
@@ -97,8 +105,8 @@ CREATE TABLE pair (
   max_error_nats REAL,
   set_aside TEXT,
   set_aside_reason TEXT,
-  incarnation TEXT NOT NULL,
-  sequence INTEGER NOT NULL,
+  replicate INTEGER NOT NULL,
+  right_arm TEXT NOT NULL,
   UNIQUE (left_exchange_id, right_exchange_id)
 );
 CREATE INDEX pair_capture ON pair (capture_id);
@@ -142,7 +150,14 @@ CREATE TABLE verdict (
   deciding_id TEXT,
   acted TEXT,
   state TEXT NOT NULL,
-  evidence_sequence INTEGER NOT NULL
+  evidence_sequence INTEGER NOT NULL,
+  estimand TEXT NOT NULL,
+  rollback_nats REAL,
+  promotion_nats REAL,
+  interval_low REAL,
+  interval_high REAL,
+  hold INTEGER NOT NULL,
+  verdict TEXT NOT NULL
 );
 CREATE INDEX verdict_rollout ON verdict (rollout, id);
 CREATE INDEX verdict_deciding ON verdict (deciding_id) WHERE deciding_id IS NOT NULL;
@@ -166,11 +181,6 @@ CREATE TABLE ledger (
   PRIMARY KEY (incarnation, rollout, reason)
 ) WITHOUT ROWID;
 """
-
-Migration = Callable[[sqlite3.Connection], None]
-
-MIGRATIONS: dict[int, Migration] = {}
-"""From version → one step up. Each runs in the transaction that also raises ``schema_version``."""
 
 
 def prepare(db: sqlite3.Connection, path: Path, *, writable: bool) -> None:
@@ -237,9 +247,8 @@ def _create(db: sqlite3.Connection) -> None:
     try:
         # Somebody else may have been quicker between our look and our lock.
         if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-            for statement in _DDL.split(";"):
-                if statement.strip():
-                    db.execute(statement)
+            for statement in statements(_DDL + COMPARISON + JOURNAL):
+                db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute("INSERT INTO meta (key, value) VALUES ('schema_version', ?)", (SCHEMA_VERSION,))
     except BaseException:

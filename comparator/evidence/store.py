@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from comparator.evidence import tables
 from comparator.evidence.codec import ContentError
 from comparator.evidence.errors import EvidenceError, EvidenceFull, EvidenceUnavailable, mapped
+from comparator.evidence.journal import JournalError, encode_items, pack
 from comparator.evidence.reader import BUSY_TIMEOUT_S, COMPARED, EvidenceReader
 from comparator.evidence.retention import Pruner
-from comparator.evidence.rows import Added, Batch, ComparisonDone, Drop, Pin
+from comparator.evidence.rows import LOST, OBSERVED, Added, Batch, ComparisonDone, Drop, JournalEntry, Pin
 from comparator.evidence.schema import prepare
 from comparator.pair import Pair
+from comparator.records import Exchange
 
 MIN_MAX_BYTES = 1_000_000
 """Under this the empty tables and one long exchange would not fit."""
@@ -34,6 +36,19 @@ _INSERT_FORK = (
 _INSERT_VERDICT = (
     f"INSERT INTO verdict ({tables.VERDICT_COLUMNS}) "
     f"VALUES ({','.join('?' * len(tables.VERDICT_COLUMNS.split(',')))})"
+)
+_INSERT_COMPARISON = (
+    f"INSERT OR IGNORE INTO comparison ({tables.COMPARISON_COLUMNS}) "
+    f"VALUES ({','.join('?' * len(tables.COMPARISON_COLUMNS.split(',')))})"
+)
+_INSERT_SCORE = f"INSERT INTO score ({tables.SCORE_COLUMNS}) VALUES (?,?,?,?,?,?)"
+_INSERT_JOURNAL = f"INSERT INTO journal ({tables.JOURNAL_COLUMNS}) VALUES (?,?,?,?,?,?,?,?)"
+_INSERT_PLAN = (
+    "INSERT OR IGNORE INTO plan (rollout, digest, unix_s, policy_digest, policy, body) VALUES (?,?,?,?,?,?)"
+)
+_INSERT_TAKEN = (
+    "INSERT OR REPLACE INTO taken (incarnation, batch) "
+    "SELECT ?1, ?2 WHERE ?2 > coalesce((SELECT batch FROM taken WHERE incarnation = ?1), 0)"
 )
 
 
@@ -106,14 +121,11 @@ class EvidenceStore(EvidenceReader):
             EvidenceError: a value that cannot be stored.
         """
         try:
-            exchanges = [
-                tables.exchange_row(exchange)
-                for done in batch.comparisons
-                for pair in done.comparison.pairs
-                for exchange in (pair.left, pair.right)
-            ]
+            exchanges = [tables.exchange_row(exchange) for exchange in _exchanges(batch)]
         except (ContentError, TypeError, OverflowError) as exc:
             raise EvidenceError(self.path, f"a pair cannot be stored: {exc}") from exc
+        lost: list[str] = []
+        journal = [_journal_row(entry, lost) for entry in batch.journal]
         repeated: list[tuple[str, int]] = []
         with mapped(self.path):
             with self._transaction():
@@ -123,6 +135,9 @@ class EvidenceStore(EvidenceReader):
                 pairs = sum(self._add_comparison(done, repeated) for done in batch.comparisons)
                 drops = sum(self._add_drop(drop, repeated) for drop in batch.drops)
                 self._db.executemany(_INSERT_VERDICT, [tables.verdict_row(row) for row in batch.verdicts])
+                self._db.executemany(_INSERT_PLAN, _plan_rows(batch.journal))
+                self._db.executemany(_INSERT_JOURNAL, journal)
+                self._db.executemany(_INSERT_TAKEN, [(one.incarnation, one.batch) for one in batch.taken])
                 self._add_pins(batch.pins)
                 self._pruner.trim()
                 pruned = self._pruner.make_room(self._used_bytes, self.max_bytes)
@@ -135,20 +150,25 @@ class EvidenceStore(EvidenceReader):
                     )
             if pruned:
                 self._db.execute("PRAGMA incremental_vacuum").fetchall()
-        return Added(pairs=pairs, drops=drops, repeated=tuple(repeated), pruned_exchanges=pruned)
+        return Added(
+            pairs=pairs, drops=drops, repeated=tuple(repeated), pruned_exchanges=pruned, lost=tuple(lost)
+        )
 
     def _add_comparison(self, done: ComparisonDone, repeated: list[tuple[str, int]]) -> int:
-        new = sum(self._add_pair(done, pair) for pair in done.comparison.pairs)
-        rollout = done.comparison.rollout
-        self._settle(done.incarnation, done.sequence, rollout, COMPARED, "", None, repeated)
+        comparison = done.comparison
+        if self._db.execute(_INSERT_COMPARISON, tables.comparison_row(done)).rowcount:
+            self._db.executemany(_INSERT_SCORE, tables.score_rows(comparison))
+        new = sum(self._add_pair(pair) for pair in comparison.pairs)
+        if done.incarnation is not None and done.sequence is not None:
+            self._settle(done.incarnation, done.sequence, comparison.rollout, COMPARED, "", None, repeated)
         return new
 
-    def _add_pair(self, done: ComparisonDone, pair: Pair) -> bool:
+    def _add_pair(self, pair: Pair) -> bool:
         left, right = pair.left, pair.right
         fork = pair.fork
         new = self._db.execute(
             "INSERT OR IGNORE INTO pair (capture_id, left_exchange_id, right_exchange_id, rollout, tenant, "
-            "fork_index, proper_prefix, max_error_nats, set_aside, set_aside_reason, incarnation, sequence) "
+            "fork_index, proper_prefix, max_error_nats, set_aside, set_aside_reason, replicate, right_arm) "
             "VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 pair.capture_id,
@@ -161,8 +181,8 @@ class EvidenceStore(EvidenceReader):
                 pair.max_error_nats,
                 None if pair.set_aside is None else pair.set_aside.value,
                 pair.set_aside_reason,
-                done.incarnation,
-                done.sequence,
+                right.replicate,
+                right.arm.value,
             ),
         ).rowcount
         if fork is not None:
@@ -220,6 +240,36 @@ class EvidenceStore(EvidenceReader):
                 self._db.execute("ROLLBACK")
             self._pruner.floor = 0  # what it had pruned is back
             raise
+
+
+def _exchanges(batch: Batch) -> Iterable[Exchange]:
+    """Each once: all pairs of a replicate share its baseline."""
+    return {
+        exchange.exchange_id: exchange
+        for done in batch.comparisons
+        for pair in done.comparison.pairs
+        for exchange in (pair.left, pair.right)
+    }.values()
+
+
+def _journal_row(entry: JournalEntry, lost: list[str]) -> tuple[object, ...]:
+    """Values for ``journal``. What cannot be kept leaves a mark: a gap that nobody sees would be a lie."""
+    kind = entry.kind
+    try:
+        body = encode_items(entry.items) if kind == OBSERVED else pack(entry.body)
+    except JournalError as exc:
+        lost.append(f"rollout {entry.rollout}, evidence {entry.before}-{entry.after}: {exc}")
+        kind, body = LOST, b""
+    plan = None if entry.plan is None else entry.plan.digest
+    return (entry.rollout, entry.sequence, entry.before, entry.after, entry.unix_s, kind, body, plan)
+
+
+def _plan_rows(journal: Sequence[JournalEntry]) -> list[tuple[object, ...]]:
+    plans = [entry.plan for entry in journal if entry.plan is not None]
+    return [
+        (plan.rollout, plan.digest, plan.unix_s, plan.policy_digest, plan.policy, pack(plan.body))
+        for plan in plans
+    ]
 
 
 def _fork_row(pair: Pair) -> tuple[object, ...]:

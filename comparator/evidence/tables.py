@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from comparator.comparison import Comparison, SampleRef, Score
 from comparator.evidence.codec import Content, decode_content, encode_content
-from comparator.evidence.rows import StoredExchange, StoredFork, StoredPair, VerdictRow
+from comparator.evidence.hashes import ids_sha256
+from comparator.evidence.rows import (
+    ComparisonDone,
+    JournalRow,
+    StoredComparison,
+    StoredExchange,
+    StoredFork,
+    StoredPair,
+    VerdictRow,
+)
 from comparator.pair import Fork, ForkSeen
 from comparator.records import Arm, Exchange, Fact, Outcome, Sampling, Timing
 
@@ -30,14 +38,23 @@ FORK_COLUMNS = (
 )
 VERDICT_COLUMNS = (
     'rollout, unix_s, policy_digest, gate, answer, value, "limit", n, reason, alpha, deciding_id, acted, '
-    "state, evidence_sequence"
+    "state, evidence_sequence, estimand, rollback_nats, promotion_nats, interval_low, "
+    "interval_high, hold, verdict"
 )
+COMPARISON_COLUMNS = (
+    "capture_id, rollout, tenant, cluster, repeat, timing, suite, suite_digest, suite_stage, sample_id, "
+    "passage, sample, unix_s, incarnation, sequence"
+)
+SCORE_COLUMNS = "capture_id, arm, replicate, question, value, error"
+JOURNAL_COLUMNS = "rollout, sequence, number_before, number_after, unix_s, kind, body, plan_digest"
 PAIR_SELECT = """
 SELECT pair.id, pair.capture_id, pair.rollout, pair.tenant, l.request_id, l.started_unix_s,
   pair.left_exchange_id, pair.right_exchange_id, l.arm, r.arm, l.outcome, r.outcome,
   pair.fork_index, pair.proper_prefix, pair.max_error_nats, pair.set_aside, pair.set_aside_reason,
-  EXISTS (SELECT 1 FROM pin WHERE pin.capture_id = pair.capture_id), l.pruned OR r.pruned
+  EXISTS (SELECT 1 FROM pin WHERE pin.capture_id = pair.capture_id), l.pruned OR r.pruned,
+  pair.replicate, coalesce(c.repeat, 0), coalesce(c.timing, 0), c.suite, c.sample_id, c.passage
 FROM pair
+LEFT JOIN comparison c ON c.capture_id = pair.capture_id
 JOIN exchange l ON l.exchange_id = pair.left_exchange_id
 JOIN exchange r ON r.exchange_id = pair.right_exchange_id
 """
@@ -52,11 +69,7 @@ class _Settings(msgspec.Struct, frozen=True, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _settings = msgspec.msgpack.Decoder(_Settings)
 _fork = msgspec.msgpack.Decoder(Fork)
-
-
-def ids_sha256(token_ids: Sequence[int]) -> str:
-    """Hex SHA-256 over token IDs, each as 8 bytes little-endian."""
-    return hashlib.sha256(struct.pack(f"<{len(token_ids)}q", *token_ids)).hexdigest()
+_sample = msgspec.msgpack.Decoder(SampleRef)
 
 
 def exchange_row(exchange: Exchange) -> tuple[tuple[Any, ...], bytes]:
@@ -168,9 +181,15 @@ def fork_row(
 
 
 def fork_seen_row(seen: ForkSeen) -> tuple[Any, ...]:
-    """A row of ``fork`` for a fork that was seen before its pair ended: replicate 0."""
+    """A row of ``fork`` for a fork that was seen before its pair ended."""
     return fork_row(
-        seen.capture_id, seen.rollout, seen.tenant, seen.left_arm.value, seen.right_arm.value, 0, seen.fork
+        seen.capture_id,
+        seen.rollout,
+        seen.tenant,
+        seen.left_arm.value,
+        seen.right_arm.value,
+        seen.replicate,
+        seen.fork,
     )
 
 
@@ -204,18 +223,92 @@ def verdict_row(verdict: VerdictRow) -> tuple[Any, ...]:
         verdict.acted,
         verdict.state,
         verdict.evidence_sequence,
+        verdict.estimand,
+        verdict.rollback_nats,
+        verdict.promotion_nats,
+        None if verdict.interval is None else verdict.interval[0],
+        None if verdict.interval is None else verdict.interval[1],
+        verdict.hold,
+        verdict.verdict,
     )
 
 
 def verdict_of(row: Sequence[Any]) -> VerdictRow:
-    """From a row whose columns are the fields of :class:`VerdictRow`, in their order."""
-    return VerdictRow(**dict(zip(VerdictRow.__struct_fields__, row, strict=True)))
+    """From a row in the order of :data:`VERDICT_COLUMNS`."""
+    *first, low, high, hold, whole = row
+    interval = None if low is None or high is None else (low, high)
+    return VerdictRow(
+        **dict(zip(VerdictRow.__struct_fields__, (*first, interval, bool(hold), whole), strict=True))
+    )
+
+
+def comparison_row(done: ComparisonDone) -> tuple[Any, ...]:
+    """Values for :data:`COMPARISON_COLUMNS`."""
+    comparison, sample = done.comparison, done.comparison.sample
+    return (
+        comparison.capture_id,
+        comparison.rollout,
+        comparison.tenant,
+        comparison.cluster,
+        comparison.repeat,
+        comparison.timing,
+        *(
+            (None,) * 6
+            if sample is None
+            else (
+                sample.suite,
+                sample.digest,
+                sample.stage,
+                sample.sample_id,
+                sample.passage,
+                _encoder.encode(sample),
+            )
+        ),
+        comparison.unix_s,
+        done.incarnation,
+        done.sequence,
+    )
+
+
+def comparison_of(row: Sequence[Any]) -> StoredComparison:
+    """From ``id`` and a row in the order of :data:`COMPARISON_COLUMNS`."""
+    return StoredComparison(
+        id=row[0],
+        capture_id=row[1],
+        rollout=row[2],
+        tenant=row[3],
+        cluster=row[4],
+        repeat=bool(row[5]),
+        timing=bool(row[6]),
+        sample=None if row[12] is None else _sample.decode(row[12]),
+        unix_s=row[13],
+        incarnation=row[14],
+        sequence=row[15],
+    )
+
+
+def score_rows(comparison: Comparison) -> list[tuple[Any, ...]]:
+    """Values for :data:`SCORE_COLUMNS`, in the scores' order."""
+    return [
+        (comparison.capture_id, score.arm.value, score.replicate, score.question, score.value, score.error)
+        for score in comparison.scores
+    ]
+
+
+def score_of(row: Sequence[Any]) -> Score:
+    """From a row in the order of :data:`SCORE_COLUMNS`."""
+    return Score(arm=Arm(row[1]), replicate=row[2], question=row[3], value=row[4], error=row[5])
+
+
+def journal_of(row: Sequence[Any]) -> JournalRow:
+    """From ``id`` and a row in the order of :data:`JOURNAL_COLUMNS`."""
+    return JournalRow(**dict(zip(JournalRow.__struct_fields__, row, strict=True)))
 
 
 def pair_of(row: Sequence[Any]) -> StoredPair:
     """From a row of :data:`PAIR_SELECT`."""
     fields = dict(zip(StoredPair.__struct_fields__, row, strict=True))
-    for flag in ("proper_prefix", "pinned", "pruned"):
+    for flag in ("proper_prefix", "pinned", "pruned", "repeat", "timing"):
         fields[flag] = bool(fields[flag])
     return StoredPair(**fields)
 

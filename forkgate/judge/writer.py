@@ -23,8 +23,10 @@ from comparator.evidence import (
     Drop,
     EvidenceError,
     EvidenceStore,
+    JournalEntry,
     Pin,
     StoreStatus,
+    Taken,
     VerdictRow,
 )
 from comparator.pair import ForkSeen
@@ -35,7 +37,10 @@ log = logging.getLogger(__name__)
 MAX_BATCH_PAIRS = 128
 """Pairs in one transaction: a few tens of megabytes at most, and a second of work."""
 MAX_NOTES = 10_000
-"""Drops, verdicts, forks and pins that wait for a store that fails. Beyond, the oldest are lost, counted."""
+"""Drops, verdicts, forks, pins and journal entries that wait for a store that fails. Beyond, the oldest are
+lost, counted; a lost journal entry shows in the store as a gap in its rollout's numbers."""
+MAX_NOTED_ITEMS = 200_000
+"""Live records and the like in journal entries that wait: some tens of megabytes."""
 REOPEN_S = 2.0
 """Between attempts to open a store that could not be opened."""
 
@@ -44,23 +49,26 @@ PAST_S = 3.0
 ASK_S = 10.0
 """How long anybody else waits for an answer of a store that hangs."""
 
-Note = Drop | VerdictRow | ForkSeen | Pin
+Note = Drop | VerdictRow | ForkSeen | Pin | JournalEntry | Taken
 
 
 class _Job:
     """One pair to keep, or one question to the store; its future is resolved on the event loop."""
 
-    __slots__ = ("ask", "future", "pair")
+    __slots__ = ("ask", "first_note", "future", "pair")
 
     def __init__(
         self,
         future: asyncio.Future[Any],
         pair: ComparisonDone | None,
         ask: Callable[[EvidenceStore], Any] | None,
+        first_note: int,
     ) -> None:
         self.future = future
         self.pair = pair
         self.ask = ask
+        self.first_note = first_note
+        """Place of the first note that came with it or later, among all notes ever."""
 
 
 class EvidenceWriter:
@@ -74,6 +82,9 @@ class EvidenceWriter:
         self._wake = threading.Condition()
         self._jobs: deque[_Job] = deque()
         self._notes: deque[Note] = deque()
+        self._notes_gone = 0
+        """Notes ever taken from the left: the place of the first that waits."""
+        self._noted_items = 0
         self._closing = False
         self._store: EvidenceStore | None = None
         self._next_open = 0.0
@@ -89,18 +100,29 @@ class EvidenceWriter:
         self._thread = threading.Thread(target=self._run, name="evidence", daemon=True)
         self._thread.start()
 
-    async def keep(self, pair: ComparisonDone) -> None:
-        """Return once the pair is committed. Raises EvidenceError when it cannot be."""
-        await self._submit(pair, None)
+    async def keep(self, pair: ComparisonDone, *notes: Note) -> None:
+        """Return once the pair is committed, with ``notes`` in the same transaction.
+
+        Raises EvidenceError when it cannot be; the notes are kept all the same, by and by.
+        """
+        await self._submit(pair, None, notes)
 
     def note(self, *notes: Note) -> None:
-        """Keep these with the next transaction; nobody waits for them."""
+        """Keep these with the next transaction, all in the same; nobody waits for them."""
         with self._wake:
-            self._notes.extend(notes)
-            while len(self._notes) > MAX_NOTES:
-                self._notes.popleft()
-                self.notes_lost += 1
+            self._take_notes(notes)
             self._wake.notify()
+
+    def _take_notes(self, notes: Sequence[Note]) -> None:
+        self._notes.extend(notes)
+        self._noted_items += sum(map(_weight, notes))
+        self._bound_notes()
+
+    def _bound_notes(self) -> None:
+        while self._notes and (len(self._notes) > MAX_NOTES or self._noted_items > MAX_NOTED_ITEMS):
+            self._noted_items -= _weight(self._notes.popleft())
+            self._notes_gone += 1
+            self.notes_lost += 1
 
     async def past(self, incarnation: str, sequences: Sequence[int]) -> Past:
         """What earlier judges ended of this edge (:class:`proxy.link.ports.PastReader`).
@@ -151,12 +173,18 @@ class EvidenceWriter:
                 self._path, f"the disk did not answer within {limit_s:g} s, look at what it is doing"
             ) from None
 
-    async def _submit(self, pair: ComparisonDone | None, ask: Callable[[EvidenceStore], Any] | None) -> Any:
+    async def _submit(
+        self,
+        pair: ComparisonDone | None,
+        ask: Callable[[EvidenceStore], Any] | None,
+        notes: Sequence[Note] = (),
+    ) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         with self._wake:
             if self._closing:
                 raise EvidenceError(self._path, "the judge is stopping; nothing more is kept")
-            self._jobs.append(_Job(future, pair, ask))
+            self._jobs.append(_Job(future, pair, ask, self._notes_gone + len(self._notes)))
+            self._take_notes(notes)
             self._wake.notify()
         return await future
 
@@ -170,8 +198,7 @@ class EvidenceWriter:
                 while not (self._jobs or self._notes or self._closing):
                     self._wake.wait()
                 jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), MAX_BATCH_PAIRS))]
-                notes = list(self._notes)
-                self._notes.clear()
+                notes = self._due_notes()
                 last = self._closing and not self._jobs
             self._work(jobs, notes)
             with contextlib.suppress(OSError):
@@ -183,6 +210,16 @@ class EvidenceWriter:
         if self._store is not None:
             with contextlib.suppress(EvidenceError):
                 self._store.close()
+
+    def _due_notes(self) -> list[Note]:
+        """All that wait, in their order, but for those of comparisons that wait themselves."""
+        count = len(self._notes)
+        if self._jobs:
+            count = min(count, max(0, self._jobs[0].first_note - self._notes_gone))
+        notes = [self._notes.popleft() for _ in range(count)]
+        self._notes_gone += count
+        self._noted_items -= sum(map(_weight, notes))
+        return notes
 
     def _work(self, jobs: list[_Job], notes: list[Note]) -> None:
         results: list[tuple[_Job, Any, BaseException | None]] = []
@@ -197,6 +234,7 @@ class EvidenceWriter:
             results += [(job, None, error) for job in pairs]
         except Exception as error:
             log.exception("a bug in the evidence store; this batch is lost")
+            self.notes_lost += len(notes)
             results += [
                 (job, None, EvidenceError(self._path, f"{type(error).__name__}: {error}")) for job in pairs
             ]
@@ -213,7 +251,7 @@ class EvidenceWriter:
         results: list[tuple[_Job, Any, BaseException | None]],
     ) -> None:
         try:
-            store.add(_batch([job.pair for job in pairs if job.pair is not None], notes))
+            added = store.add(_batch([job.pair for job in pairs if job.pair is not None], notes))
             results += [(job, None, None) for job in pairs]
         except EvidenceError as error:
             if len(pairs) <= 1 or type(error) is not EvidenceError:
@@ -226,7 +264,10 @@ class EvidenceWriter:
                     results.append((job, None, None))
                 except EvidenceError as own:
                     results.append((job, None, own))
-            store.add(_batch([], notes))
+            added = store.add(_batch([], notes))
+        for why in added.lost:
+            log.error("evidence was folded that the journal cannot hold", extra={"reason": why})
+        self.notes_lost += len(added.lost)
         self._well()
 
     def _answer(self, job: _Job) -> tuple[_Job, Any, BaseException | None]:
@@ -267,9 +308,9 @@ class EvidenceWriter:
     def _keep_notes(self, notes: list[Note]) -> None:
         with self._wake:
             self._notes.extendleft(reversed(notes))
-            while len(self._notes) > MAX_NOTES:
-                self._notes.popleft()
-                self.notes_lost += 1
+            self._notes_gone -= len(notes)
+            self._noted_items += sum(map(_weight, notes))
+            self._bound_notes()
             if self._closing:
                 self.notes_lost += len(self._notes)
                 self._notes.clear()
@@ -298,4 +339,10 @@ def _batch(comparisons: Sequence[ComparisonDone], notes: Sequence[Note]) -> Batc
         drops=tuple(note for note in notes if isinstance(note, Drop)),
         verdicts=tuple(note for note in notes if isinstance(note, VerdictRow)),
         pins=tuple(note for note in notes if isinstance(note, Pin)),
+        journal=tuple(note for note in notes if isinstance(note, JournalEntry)),
+        taken=tuple(note for note in notes if isinstance(note, Taken)),
     )
+
+
+def _weight(note: Note) -> int:
+    return len(note.items) if isinstance(note, JournalEntry) else 0

@@ -312,7 +312,7 @@ def test_pins_beyond_the_limit_are_refused_and_nothing_of_the_batch_is_kept(tmp_
 
 def test_after_a_refused_batch_its_pruning_is_undone_and_can_be_done_again(tmp_path):
     with EvidenceStore(tmp_path / "e", 1_000_000) as store:
-        for number in range(50):
+        for number in range(45):
             store.add(Batch(comparisons=(done(big(number), number),)))
         numbers = range(100, 160)
         with pytest.raises(EvidenceFull, match="pinned"):
@@ -325,7 +325,7 @@ def test_after_a_refused_batch_its_pruning_is_undone_and_can_be_done_again(tmp_p
                 )
             )
         assert not store.show("c0").exchanges[0].pruned
-        for number in range(200, 215):
+        for number in range(200, 225):
             store.add(Batch(comparisons=(done(big(number), number),)))
         assert store.show("c0").exchanges[0].pruned
 
@@ -414,7 +414,7 @@ def test_a_newer_schema_is_refused_by_writer_and_reader(tmp_path):
     with EvidenceStore(path, BYTES) as store:
         store._db.execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'")
     for kind in (lambda: EvidenceStore(path, BYTES), lambda: EvidenceReader(path)):
-        with pytest.raises(EvidenceForeign, match=r"schema_version 99, this one knows 1\); upgrade"):
+        with pytest.raises(EvidenceForeign, match=r"schema_version 99, this one knows 2\); upgrade"):
             kind()
 
 
