@@ -25,7 +25,7 @@ from collections.abc import Iterable
 import msgspec
 
 from comparator.errors import AlignmentError
-from comparator.fork import TOP_TOKENS, fork_side, make_fork, step_error_nats, step_fault
+from comparator.fork import fork_side, make_fork, quick_error_nats, step_error_nats, step_fault
 from comparator.pair import Fork
 from comparator.records import Arm, Step
 
@@ -147,7 +147,7 @@ class PairAligner:
 
     def _compare(self, left: Step, right: Step) -> bool:
         """Compare the next position. True when the streams are decided by it."""
-        error = _quick_error(left, right)
+        error = quick_error_nats(left, right)
         if error is None:
             for arm, step in ((self._left, left), (self._right, right)):
                 fault = step_fault(step)
@@ -185,30 +185,3 @@ class PairAligner:
             self._error_index,
         )
         return self._fork
-
-
-def _quick_error(left: Step, right: Step) -> float | None:
-    """:func:`comparator.fork.step_error_nats` where both steps are plainly legal and agree on their top five.
-
-    None means "look closer", not "no error". Quick needs more than five entries, all finite, the first five
-    sorted and strictly above the rest, so that no tie can move a token across the border.
-    """
-    a, b = left.top_logprobs, right.top_logprobs
-    ids = left.top_ids
-    five = ids[:TOP_TOKENS]
-    if five != right.top_ids[:TOP_TOKENS] or len(a) <= TOP_TOKENS or len(b) <= TOP_TOKENS:
-        return None
-    a0, a1, a2, a3, a4, *a_rest = a
-    b0, b1, b2, b3, b4, *b_rest = b
-    # A sum is finite only if every term is: one chain of additions rules out NaN and both infinities.
-    total = sum(a) + sum(b) + (left.logprob or 0.0) + (right.logprob or 0.0)
-    if (
-        total - total == 0.0
-        and len(ids) == len(a)
-        and len(right.top_ids) == len(b)
-        and a0 >= a1 >= a2 >= a3 >= a4 > max(a_rest)
-        and b0 >= b1 >= b2 >= b3 >= b4 > max(b_rest)
-        and len(set(five)) == TOP_TOKENS
-    ):
-        return max(abs(a0 - b0), abs(a1 - b1), abs(a2 - b2), abs(a3 - b3), abs(a4 - b4))
-    return None

@@ -30,12 +30,11 @@ def common_tv(
     """
     mine = dict(zip(*sorted_top(*left), strict=True))
     other = dict(zip(*sorted_top(*right), strict=True))
-    common = mine.keys() & other.keys()
-    p = _drawn_from({token_id: mine[token_id] for token_id in common}, sampling)
-    q = _drawn_from({token_id: other[token_id] for token_id in common}, sampling)
+    p = _drawn_from({i: logprob for i, logprob in mine.items() if i in other}, sampling)
+    q = _drawn_from({i: logprob for i, logprob in other.items() if i in mine}, sampling)
     if p is None or q is None:
         return None
-    return 0.5 * math.fsum(abs(p.get(i, 0.0) - q.get(i, 0.0)) for i in sorted(p.keys() | q.keys()))
+    return 0.5 * math.fsum(abs(p.get(i, 0.0) - q.get(i, 0.0)) for i in p.keys() | q.keys())  # exact: no order
 
 
 def step_tv(left: Step, right: Step, sampling: Sampling) -> float | None:
@@ -44,13 +43,13 @@ def step_tv(left: Step, right: Step, sampling: Sampling) -> float | None:
 
 
 def _drawn_from(logprobs: Mapping[int, float], sampling: Sampling) -> dict[int, float] | None:
-    """Probabilities over these tokens, largest first."""
+    """Probabilities over these tokens, which come largest first and stay so."""
     temperature = sampling.temperature if sampling.temperature > 0 else 1.0
-    top = max(logprobs.values(), default=-math.inf)
+    top = next(iter(logprobs.values()), -math.inf)
     if top == -math.inf:
         return None
-    order = sorted(logprobs, key=lambda token_id: (-logprobs[token_id], token_id))
-    p = _normalised({i: math.exp((logprobs[i] - top) / temperature) for i in order})
+    order = list(logprobs)
+    p = _normalised({i: math.exp((logprob - top) / temperature) for i, logprob in logprobs.items()})
     if sampling.temperature > 0:
         if sampling.top_k > 0:
             p = _normalised({i: p[i] for i in order[: sampling.top_k]})

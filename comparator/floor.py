@@ -4,7 +4,8 @@ From pairs of baseline and control, over positions up to and including each pair
 shared up to there):
 
 - ``sigma_nats``: root mean square of the change of margin, zeros included.
-- ``tv_q99``: 99 % quantile of the total variation distance.
+- ``tv_q99``: 99 % quantile of the total variation distance, over pairs at a temperature above 0: at 0 nothing
+  is drawn, and no rule asks for it (:mod:`comparator.taxonomy`).
 
 An empty floor (no control) is zero on both: it excuses nothing.
 
@@ -50,7 +51,7 @@ class FloorTally(msgspec.Struct, frozen=True, kw_only=True):
     margins: dict[int, int] = {}
     """Steps by bin of |change of margin|."""
     distances: dict[int, int] = {}
-    """Steps by bin of total variation."""
+    """Steps of pairs at a temperature above 0, by bin of total variation."""
     n: int = 0
     """Pairs that gave a step to either."""
 
@@ -181,6 +182,7 @@ def floor_of(pairs: Iterable[Pair]) -> Floor:
 
 def _steps_of(pair: Pair) -> Iterator[tuple[float | None, float | None]]:
     """|change of margin| and total variation of each step up to and including the fork."""
+    drawn = pair.left.sampling.temperature > 0
     last = len(pair.left.steps) if pair.fork is None else pair.fork.fork_index + 1
     for left, right in zip(pair.left.steps[:last], pair.right.steps[:last], strict=False):
         if len(left.top_ids) < 2 or len(right.top_ids) < 2:
@@ -190,7 +192,7 @@ def _steps_of(pair: Pair) -> Iterator[tuple[float | None, float | None]]:
         change = None
         if mine is not None and other is not None and math.isfinite(mine) and math.isfinite(other):
             change = abs(mine - other)
-        distance = step_tv(left, right, pair.left.sampling)
+        distance = step_tv(left, right, pair.left.sampling) if drawn else None
         yield change, distance if distance is not None and distance >= 0.0 else None  # NaN measures nothing
 
 

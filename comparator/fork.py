@@ -46,7 +46,12 @@ def margin_nats(step: Step) -> float | None:
     The softmax normaliser cancels, so this is a difference of two logits. ``inf`` when everything but the
     first token is impossible.
     """
-    _, logprobs = sorted_top(step.top_ids, step.top_logprobs)
+    ids, logprobs = step.top_ids, step.top_logprobs
+    # Nearly every list is sorted, and then two entries are all that is needed.
+    if not (
+        len(ids) == len(logprobs) > 2 and ids[0] != ids[1] and logprobs[0] > logprobs[1] > max(logprobs[2:])
+    ):
+        ids, logprobs = sorted_top(ids, logprobs)
     if len(logprobs) < 2:
         return None
     if logprobs[0] == logprobs[1]:  # also -inf against -inf, where the difference would be NaN
@@ -61,17 +66,56 @@ def step_error_nats(left: Step, right: Step) -> float | None:
     """
     if not left.top_ids or not right.top_ids:
         return None
-    left_ids, left_logprobs = sorted_top(left.top_ids, left.top_logprobs)
-    right_ids, right_logprobs = sorted_top(right.top_ids, right.top_logprobs)
-    mine = dict(zip(left_ids[:TOP_TOKENS], left_logprobs, strict=False))
+    left_ids, left_logprobs = _first_five(left)
+    right_ids, right_logprobs = _first_five(right)
+    mine = dict(zip(left_ids, left_logprobs, strict=True))
     worst: float | None = None
-    for token_id, logprob in zip(right_ids[:TOP_TOKENS], right_logprobs, strict=False):
+    for token_id, logprob in zip(right_ids, right_logprobs, strict=True):
         if token_id not in mine:
             continue
         error = 0.0 if mine[token_id] == logprob else abs(mine[token_id] - logprob)
         if worst is None or error > worst:
             worst = error
     return worst
+
+
+def _first_five(step: Step) -> Top:
+    """The first five of :func:`sorted_top`, which a list that is plainly sorted shows by itself."""
+    ids, logprobs = step.top_ids, step.top_logprobs
+    if len(ids) == len(logprobs) > TOP_TOKENS:
+        a0, a1, a2, a3, a4, *rest = logprobs
+        five = ids[:TOP_TOKENS]
+        if a0 > a1 > a2 > a3 > a4 > max(rest) and len(set(five)) == TOP_TOKENS:
+            return five, logprobs[:TOP_TOKENS]
+    ids, logprobs = sorted_top(ids, logprobs)
+    return ids[:TOP_TOKENS], logprobs[:TOP_TOKENS]
+
+
+def quick_error_nats(left: Step, right: Step) -> float | None:
+    """:func:`step_error_nats` where both steps are plainly legal and agree on their top five.
+
+    None means "look closer", not "no error". Quick needs more than five entries, all finite, the first five
+    sorted and strictly above the rest, so that no tie can move a token across the border.
+    """
+    a, b = left.top_logprobs, right.top_logprobs
+    ids = left.top_ids
+    five = ids[:TOP_TOKENS]
+    if five != right.top_ids[:TOP_TOKENS] or len(a) <= TOP_TOKENS or len(b) <= TOP_TOKENS:
+        return None
+    a0, a1, a2, a3, a4, *a_rest = a
+    b0, b1, b2, b3, b4, *b_rest = b
+    # A sum is finite only if every term is: one chain of additions rules out NaN and both infinities.
+    total = sum(a) + sum(b) + (left.logprob or 0.0) + (right.logprob or 0.0)
+    if (
+        total - total == 0.0
+        and len(ids) == len(a)
+        and len(right.top_ids) == len(b)
+        and a0 >= a1 >= a2 >= a3 >= a4 > max(a_rest)
+        and b0 >= b1 >= b2 >= b3 >= b4 > max(b_rest)
+        and len(set(five)) == TOP_TOKENS
+    ):
+        return max(abs(a0 - b0), abs(a1 - b1), abs(a2 - b2), abs(a3 - b3), abs(a4 - b4))
+    return None
 
 
 def fork_side(arm: Arm, step: Step | None) -> ForkSide:

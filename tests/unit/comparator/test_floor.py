@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from comparator.compare import compare
 from comparator.comparison import CONCURRENCY
 from comparator.floor import MOST_FLOORS, STEPS, Floor, Floors, FloorTally, floor_of
 from comparator.pair import Pair
-from comparator.records import Arm, Fact, Outcome, Step
+from comparator.records import Arm, Fact, Outcome, Sampling, Step
 from tests.support.exchanges import exchange, pair, step
 
 
@@ -26,10 +27,11 @@ def noisy_pair(rng: random.Random, noise_nats: float, *, tokens: int = 30, k: in
             moved = [logit + rng.gauss(0.0, noise_nats) for logit in logits]
             total = math.log(math.fsum(map(math.exp, moved)))
             side.append(step(index, [(index + j, logit - total) for j, logit in enumerate(moved)]))
-    facts = {CONCURRENCY: Fact(value=concurrency)}
-    return compare(
-        exchange(steps=sides[0], facts=facts), exchange(steps=sides[1], facts=facts, arm=Arm.CONTROL)
-    )
+    given: dict[str, Any] = {
+        "facts": {CONCURRENCY: Fact(value=concurrency)},
+        "sampling": Sampling(max_tokens=tokens, temperature=1.0),
+    }
+    return compare(exchange(steps=sides[0], **given), exchange(steps=sides[1], arm=Arm.CONTROL, **given))
 
 
 def tally(pairs: list[Pair]) -> FloorTally:

@@ -203,7 +203,19 @@ def test_the_floor_is_the_rms_of_margin_changes_zeros_included():
     made = compare(exchange(steps=left), exchange(steps=right, arm=Arm.CONTROL))
     floor = floor_of([made])
     assert floor.sigma_nats == pytest.approx(0.25)
-    assert floor.tv_q99 > 0.0
+    assert floor.tv_q99 == 0.0  # at temperature 0 nothing is drawn
+
+
+def test_the_floor_of_drawn_tokens_has_their_total_variation():
+    left = plain_steps([1, 2])
+    right = [*plain_steps([1]), *plain_steps([2], shift_nats=0.5)]
+    drawn = Sampling(max_tokens=16, temperature=1.0)
+    made = compare(
+        exchange(steps=left, sampling=drawn), exchange(steps=right, sampling=drawn, arm=Arm.CONTROL)
+    )
+    assert floor_of([made]).tv_q99 == common_tv(
+        (left[1].top_ids, left[1].top_logprobs), (right[1].top_ids, right[1].top_logprobs), drawn
+    )
 
 
 def test_the_floor_stops_at_the_fork():
