@@ -10,12 +10,13 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from policies.errors import PolicyError
 
 
-def mapping_of(text: str, where: str) -> dict[str, Any]:
+def mapping_of(text: str, where: str, needs: str = "level, alpha and gates") -> dict[str, Any]:
     """The mapping that a document holds.
 
     Args:
         text: one YAML document.
         where: file name or the like, for messages.
+        needs: what the mapping must hold, for messages.
 
     Raises:
         PolicyError: no YAML, a key given twice, or no mapping at the top.
@@ -32,7 +33,7 @@ def mapping_of(text: str, where: str) -> dict[str, Any]:
         raise PolicyError(f"{where}: no YAML: {exc}") from exc
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
-        raise PolicyError(f"{where}: the file is {kind}; it must be a mapping with level, alpha and gates")
+        raise PolicyError(f"{where}: the file is {kind}; it must be a mapping with {needs}")
     for key in value:
         if not isinstance(key, str):
             raise PolicyError(f"{where}: key {key!r} is no text; put it in quotes")

@@ -57,7 +57,7 @@ def _question(sample: Sample) -> Iterator[str]:
         yield "prompt: empty; there is nothing to continue"
     for i, message in enumerate(sample.messages):
         if message.role == "system" and i > 0:
-            yield f"messages[{i}].role: system after the first message; chat templates refuse it or drop it"
+            yield f"messages[{i}].role: system after the first message; chat templates refuse or drop it"
         if message.role == "user" and not message.content:
             yield f"messages[{i}].content: empty; there is nothing to answer"
     if sample.messages and sample.messages[-1].role != "user":

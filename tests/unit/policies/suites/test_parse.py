@@ -110,7 +110,7 @@ def test_the_summary_counts_by_category_template_and_question():
                     {"role": "user", "content": "z"},
                 ],
             },
-            "s.jsonl:1: messages[1].role: system after the first message; chat templates refuse it or drop it",
+            "s.jsonl:1: messages[1].role: system after the first message; chat templates refuse or drop it",
         ),
         (
             {"prompt": None, "messages": [{"role": "user", "content": ""}]},
@@ -130,13 +130,17 @@ def test_the_summary_counts_by_category_template_and_question():
         ),
         (
             {"rules": [{"kind": "regex", "pattern": "a"}, {"kind": "regex", "pattern": "("}]},
-            "s.jsonl:1: rules[1].pattern: '(' is no regular expression of Python's re: "
-            "missing ), unterminated subpattern at position 0",
+            (
+                "s.jsonl:1: rules[1].pattern: '(' is no regular expression of Python's re: "
+                "missing ), unterminated subpattern at position 0"
+            ),
         ),
         (
             {"answer": {"kind": "guess"}},
-            "s.jsonl:1: answer.kind: 'guess' is unknown; "
-            "known are exact, regex, json_schema, numeric, python",
+            (
+                "s.jsonl:1: answer.kind: 'guess' is unknown; "
+                "known are exact, regex, json_schema, numeric, python"
+            ),
         ),
         (
             {"answer": {"kind": "numeric", "expected": 1, "tolerance": -1}},
@@ -144,13 +148,17 @@ def test_the_summary_counts_by_category_template_and_question():
         ),
         (
             {"structured": {"kind": "json_schema", "schema": {"properties": {"a": {"type": "text"}}}}},
-            "s.jsonl:1: structured.schema.properties.a.type: no valid JSON Schema (2020-12): "
-            "'text' is not valid under any of the given schemas",
+            (
+                "s.jsonl:1: structured.schema.properties.a.type: no valid JSON Schema (2020-12): "
+                "'text' is not valid under any of the given schemas"
+            ),
         ),
         (
             {"structured": {"kind": "json_schema", "schema": {"items": {"$ref": "https://x.test/s"}}}},
-            "s.jsonl:1: structured.schema.items.$ref: 'https://x.test/s' is outside the schema, "
-            "and nothing is fetched; copy it to $defs",
+            (
+                "s.jsonl:1: structured.schema.items.$ref: 'https://x.test/s' is outside the schema, "
+                "and nothing is fetched; copy it to $defs"
+            ),
         ),
         (
             {"structured": {"kind": "json_schema", "schema": {"$ref": "#/$defs/none"}}},
@@ -163,13 +171,17 @@ def test_the_summary_counts_by_category_template_and_question():
                     "schema": {"$schema": "http://json-schema.org/draft-07/schema#"},
                 }
             },
-            "s.jsonl:1: structured.schema.$schema: 'http://json-schema.org/draft-07/schema#' is another "
-            "dialect; write for https://json-schema.org/draft/2020-12/schema, or leave it out",
+            (
+                "s.jsonl:1: structured.schema.$schema: 'http://json-schema.org/draft-07/schema#' is another "
+                "dialect; write for https://json-schema.org/draft/2020-12/schema, or leave it out"
+            ),
         ),
         (
             {"rules": [{"kind": "python", "scorer": "tone"}]},
-            "s.jsonl:1: rules[0].scorer: 'tone' is unknown; the policy names none: "
-            "add it to the policy under suites.NAME.scorers",
+            (
+                "s.jsonl:1: rules[0].scorer: 'tone' is unknown; the policy names none: "
+                "add it to the policy under suites.NAME.scorers"
+            ),
         ),
     ],
 )
@@ -191,8 +203,10 @@ def test_every_fault_of_every_line_is_told_at_once():
         "s.jsonl:1: temperature: 3 is outside 0-2; 0 takes the likeliest token",
         "s.jsonl:2: list where a JSON object is expected; one sample a line",
         "s.jsonl:3: category: missing; every sample needs it",
-        "s.jsonl:5: answer.scorer: 'x' is unknown; known are tone: "
-        "add it to the policy under suites.NAME.scorers",
+        (
+            "s.jsonl:5: answer.scorer: 'x' is unknown; known are tone: "
+            "add it to the policy under suites.NAME.scorers"
+        ),
         "s.jsonl:5: id: 'c' is already the id of line 4; give each sample its own",
     )
 
