@@ -2,13 +2,23 @@
 
 ::
 
-    Mirror.submit ─▶ Lane (one a rollout) ── queue, budget, pools (Picker)
-                       └─▶ PairRun (one a capture)
+    Mirror.submit ─▶ Lane (one a rollout) ── queue, room (budget, lulls), places (endpoints)
+                       └─▶ ComparisonRun (one a capture)
                              ├─ decode    body → call of a known API
                              ├─ encode    call → token IDs and explicit parameters, through both arms
-                             ├─ run_arm   prompt → exchange, streamed; twice, side by side
-                             └─ comparator.align / compare, as the tokens arrive
+                             └─ ReplicateRun (one a seed)
+                                  ├─ run_arm   prompt → exchange, streamed; baseline and candidate side
+                                  │            by side, a control beside them or after the baseline
+                                  └─ comparator.align / compare, as the tokens arrive
                        └─▶ MirrorSink.comparison_finished | dropped, and the ledger
+
+    Mirror.run_sample ─▶ the same from ComparisonRun on, for a suite's or a check's question; its
+                         comparison goes back to whoever asked
+
+What a capture is drawn for is a hash of its request ID, decided before any arm runs (``question``): a
+control on the baseline, token-only arms that may be cut after a fork, timing without logprobs. All arms of a
+replicate share a seed, each has a cache salt of its own, and each exchange says how many requests ran beside
+it (``load``), because equal environments fork too, and more so in other batches.
 
 ``arm`` is usable alone: :func:`run_arm` with :func:`plan_again` runs a stored exchange once more.
 """

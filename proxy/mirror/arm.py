@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from comparator.compare import DECLARED_DIGEST
+from comparator.comparison import CONCURRENCY
 from comparator.records import (
     Arm,
     CaptureId,
@@ -50,6 +51,8 @@ LOWEST_PRIORITY = 1_000_000_000
 """Engines with priorities take smaller numbers first; a shadow never displaces live work."""
 
 NO_DIGEST = Fact(unknown="the engine tells no environment digest")
+
+NOT_COUNTED = Fact(unknown="the arm never ran, or nobody counted what ran beside it")
 
 _PROBED_ANOTHER = Fact(unknown="the probe found it of another environment than the one that answered")
 _TOLD_NOWHERE = Fact(unknown="neither the answer nor the probe tells it")
@@ -260,6 +263,7 @@ def make_exchange(
     facts |= told
     digest = facts.pop("environment_digest", NO_DIGEST)
     facts["cache_salt"] = Fact(value=salt) if salt is not None else Fact(unknown="the arm never ran")
+    facts.setdefault(CONCURRENCY, NOT_COUNTED)
     facts["logprobs_depth"] = Fact(value=plan.sampling.logprobs)
     if plan.declared_digest is not None:
         facts[DECLARED_DIGEST] = Fact(value=plan.declared_digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 import orjson
@@ -19,6 +20,8 @@ _NEEDS = {
     CallKind.RESPONSE: ("input", "previous_response_id"),
     CallKind.MESSAGE: ("messages",),
 }
+_THREAD_BYTES = 131_072
+"""A larger body is decoded on a thread: a decompression must not hold up a flip."""
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to ask for a gzip header
 _ZLIB = zlib.MAX_WBITS
 _RAW = -zlib.MAX_WBITS
@@ -35,6 +38,13 @@ def recognise(target: str) -> CallKind:
     if kind is None:
         raise Dropped(DropReason.NOT_RECOGNISED, f"{path[:100]}: the path of no API that is mirrored")
     return kind
+
+
+async def read_call(capture: Capture, kind: CallKind, limit_bytes: int) -> Call:
+    """:func:`decode`, off the event loop where the body is large."""
+    if len(capture.body) > _THREAD_BYTES:
+        return await asyncio.to_thread(decode, capture, kind, limit_bytes)
+    return decode(capture, kind, limit_bytes)
 
 
 def decode(capture: Capture, kind: CallKind, limit_bytes: int) -> Call:

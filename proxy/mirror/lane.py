@@ -1,41 +1,49 @@
-"""One rollout's shadow: a queue, the budgets that open and close it, and the pairs under way.
+"""One rollout's shadow: a queue, the budgets that open and close it, and the comparisons under way.
 
 A capture's road through a lane::
 
-    submit ─▶ queue ─▶ (slot, tokens, a lull in live work) ─▶ PairRun ─▶ sink ─▶ ledger
-       └──────────┴──────────────── dropped for a reason ◀───────┴─────────┘
+    submit ─▶ queue ─▶ (slot, tokens, a lull in live work) ─▶ ComparisonRun ─▶ sink ─▶ ledger
+       └──────────┴──────────────── dropped for a reason ◀────────┴─────────────┘
 
-One task feeds the pairs; each pair is a task, and each of its arms. Nothing is scheduled per token.
+One task feeds them; each comparison is a task, and each of its arms. Nothing is scheduled per token. Samples
+of suites take the same road from the run on, with slots of their own (``samples``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 import msgspec
 
 from comparator.comparison import Comparison
 from comparator.pair import ForkSeen
-from engines.base import CallKind
+from comparator.records import Arm
+from engines.base import Call, CallKind
+from proxy.edge.ids import RequestIds
 from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.values import Capture, EdgeIdentity
 from proxy.mirror.arm import Sources
 from proxy.mirror.asks import SampleAsk
 from proxy.mirror.budget import Spent, TokenBudget
+from proxy.mirror.decode import read_call
 from proxy.mirror.errors import Dropped
 from proxy.mirror.notes import DropNotes
-from proxy.mirror.pairs import PairRun
-from proxy.mirror.pools import LOAD_AGE_S, Picker, ShadowRollout
+from proxy.mirror.places import Picker, Place
+from proxy.mirror.pools import ShadowRollout
 from proxy.mirror.ports import MirrorSink
+from proxy.mirror.question import Question, question_of_capture, question_of_sample
 from proxy.mirror.queue import CaptureQueue, Waiting
+from proxy.mirror.replicate import Stage
+from proxy.mirror.room import Room
+from proxy.mirror.run import ComparisonRun
+from proxy.mirror.samples import Samples
 
 _LOG = logging.getLogger(__name__)
-
-PROBE_WAIT_S = 30.0
-"""How long a lane's first captures wait for the candidate's first probe; then its silence is evidence."""
 
 
 class LaneState(StrEnum):
@@ -51,9 +59,15 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: LaneState
     queued: int
     running: int
-    """Pairs whose arms run."""
+    """Captures whose arms run."""
+    samples: int
+    """Samples of suites and checks whose arms run."""
     storing: int
-    """Pairs that wait for the evidence store."""
+    """Comparisons that wait for the evidence store."""
+    controls: int
+    """Pairs of baseline and control since the judge started."""
+    replicates: int
+    """Pairs of baseline and candidate beyond the first of their capture, since the judge started."""
     blocked: str | None
     """What keeps the queue's head waiting."""
     spent: Spent
@@ -77,18 +91,20 @@ class Lane:
         self._notes = notes
         self._sources = sources
         self._queue = CaptureQueue(rollout.settings, sources.monotonic)
-        self._pickers = (
-            Picker(rollout.baseline, sources.monotonic),
-            Picker(rollout.candidate, sources.monotonic),
-        )
+        self._baseline = Picker(rollout.baseline, sources.monotonic)
+        self._candidate = Picker(rollout.candidate, sources.monotonic)
+        self._room = Room(rollout, self.budget, self._baseline, self._candidate, sources)
+        self._stage = Stage(rollout=rollout, budget=self.budget, fork_seen=self._tell_fork, sources=sources)
+        self._ids = RequestIds(sources.unix)
+        self._samples = Samples(rollout.settings.samples_in_flight, self._room, self._begin_sample)
         self._state = LaneState.OPEN
         self._why = ""
-        self._born_s = sources.monotonic()
-        self._running: dict[PairRun, asyncio.Task[None]] = {}
+        self._running: dict[ComparisonRun, asyncio.Task[None]] = {}
         self._storing: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._feeder: asyncio.Task[None] | None = None
         self._blocked: tuple[DropReason, str] | None = None
+        self._controls = self._replicates = 0
 
     def submit(self, edge: EdgeIdentity, capture: Capture, kind: CallKind) -> None:
         """Queue a capture, or drop it."""
@@ -103,33 +119,38 @@ class Lane:
 
     async def run_sample(self, ask: SampleAsk) -> Comparison:
         """See :meth:`proxy.mirror.Mirror.run_sample`."""
-        raise Dropped(DropReason.UNSUPPORTED, f"{ask.request_id}: samples are not run yet")
+        return await self._samples.ask(ask)
 
     def poke(self) -> None:
         """Look again: a clock was moved, or a budget changed."""
         self._wake.set()
+        self._room.poke()
 
     def resume(self) -> None:
         if self._state is LaneState.STOPPED:
             self._state = LaneState.OPEN
+            self._samples.open()
             self._wake.set()
 
     async def stop(self, why: str, spare: str | None = None) -> None:
         """The rollout is over: drop what waits, abort what runs, return when all has ended.
 
-        The pair of capture ``spare`` runs to its own end.
+        The arms of capture ``spare`` run to their own end; it starts no further one.
         """
         if self._state is LaneState.OPEN:
             self._state = LaneState.STOPPED
             self._why = why
         self._empty(Dropped(DropReason.ROLLED_BACK, why))
+        self._samples.end(DropReason.ROLLED_BACK, why)
         for run in self._running:
-            if spare is None or run.capture_id != spare:
+            if spare is None or run.question.capture_id != spare:
                 run.abort(DropReason.ROLLED_BACK, why)
+            else:
+                run.finish_up()
         await self._quiet()
 
     async def close(self, drain_s: float, store_s: float) -> None:
-        """Let running pairs end for ``drain_s`` seconds, abort the rest, and store for ``store_s`` more."""
+        """Let running arms end for ``drain_s`` seconds, abort the rest, and store for ``store_s`` more."""
         self._state = LaneState.CLOSED
         if self._feeder is not None:
             self._feeder.cancel()
@@ -137,6 +158,9 @@ class Lane:
                 await self._feeder
         shutdown = Dropped(DropReason.SHUTDOWN, "the judge stops")
         self._empty(shutdown)
+        self._samples.end(shutdown.reason, shutdown.detail)
+        for run in self._running:
+            run.finish_up()
         if self._running:
             await asyncio.wait(self._running.values(), timeout=drain_s)
         for run in self._running:
@@ -149,6 +173,8 @@ class Lane:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=1.0)
+        await self._baseline.close()
+        await self._candidate.close()
 
     def status(self) -> LaneStatus:
         return LaneStatus(
@@ -156,7 +182,10 @@ class Lane:
             state=self._state,
             queued=len(self._queue),
             running=len(self._running),
+            samples=self._samples.running,
             storing=len(self._storing),
+            controls=self._controls,
+            replicates=self._replicates,
             blocked=None if self._blocked is None else f"{self._blocked[0]}: {self._blocked[1]}",
             spent=self.budget.spent(),
         )
@@ -190,6 +219,7 @@ class Lane:
     async def _quiet(self) -> None:
         while tasks := (*self._running.values(), *self._storing):
             await asyncio.wait(tasks)
+        await self._samples.quiet()
 
     # -- feeding --------------------------------------------------------------------------------------
 
@@ -234,47 +264,29 @@ class Lane:
         settings = self.rollout.settings
         self._blocked = None
         if len(self._running) >= settings.in_flight:
-            return self._block(DropReason.IN_FLIGHT_LIMIT, f"{len(self._running)} pairs run", 60.0)
+            return self._block(DropReason.IN_FLIGHT_LIMIT, f"{len(self._running)} captures run", 60.0)
         if len(self._storing) >= 4 * settings.in_flight + 16:
             return self._block(
-                DropReason.IN_FLIGHT_LIMIT, f"{len(self._storing)} pairs wait for the store", 60.0
+                DropReason.IN_FLIGHT_LIMIT, f"{len(self._storing)} comparisons wait for the store", 60.0
             )
-        wait_s = self.budget.wait_s()
-        if wait_s > 0:
-            detail = f"more than {settings.tokens_per_second:g} tokens a second"
-            return self._block(DropReason.TOKEN_RATE, detail, wait_s)
-        baseline, candidate = self._pickers
-        if not baseline.probed:
-            return self._block(DropReason.BASELINE_UNAVAILABLE, baseline.trouble(), LOAD_AGE_S)
-        if not candidate.probed and self._sources.monotonic() - self._born_s < PROBE_WAIT_S:
-            return self._block(DropReason.IN_FLIGHT_LIMIT, candidate.trouble(), LOAD_AGE_S)
-        for picker in self._pickers:
-            busy = await picker.busy()
-            if busy is not None:
-                return self._block(DropReason.POOL_BUSY, busy, LOAD_AGE_S)
-        return None
+        block = await self._room.block()
+        return None if block is None else self._block(block.reason, block.detail, block.pause_s)
 
     def _block(self, reason: DropReason, detail: str, pause_s: float) -> float:
         self._blocked = self._queue.blocked = (reason, detail)
         return pause_s
 
     def _start(self, waiting: Waiting) -> None:
-        baseline, candidate = (picker.pick() for picker in self._pickers)
-        run = PairRun(
-            self.rollout,
-            waiting,
-            self._pickers[0].begin(baseline),
-            self._pickers[1].begin(candidate),
-            self.budget,
-            self._tell_fork,
-            self._sources,
+        capture, settings = waiting.capture, self.rollout.settings
+        question = question_of_capture(self.rollout.name, settings, capture)
+        run = self._begin(
+            question, functools.partial(read_call, capture, waiting.kind, settings.decoded_bytes)
         )
-        task = asyncio.create_task(self._run(run, waiting), name=f"pair {waiting.capture.capture_id}")
+        task = asyncio.create_task(self._run(run, waiting), name=f"capture {capture.capture_id}")
         self._running[run] = task
 
         def ended(task: asyncio.Task[None]) -> None:
-            self._pickers[0].end(baseline)
-            self._pickers[1].end(candidate)
+            run.leave()
             self._running.pop(run, None)
             if task.cancelled():
                 end = Dropped(DropReason.SHUTDOWN, "the judge stops")
@@ -283,18 +295,37 @@ class Lane:
 
         task.add_done_callback(ended)
 
-    # -- pairs ----------------------------------------------------------------------------------------
+    # -- comparisons ----------------------------------------------------------------------------------
 
-    async def _run(self, run: PairRun, waiting: Waiting) -> None:
+    def _begin_sample(self, ask: SampleAsk) -> ComparisonRun:
+        async def call() -> Call:
+            return ask.call
+
+        return self._begin(question_of_sample(ask, self._ids.new()), call)
+
+    def _begin(self, question: Question, call: Callable[[], Awaitable[Call]]) -> ComparisonRun:
+        """Take an endpoint for each arm."""
+        baseline = self._baseline.pick()
+        places: dict[Arm, Place] = {Arm.BASELINE: baseline}
+        if question.candidate:
+            places[Arm.CANDIDATE] = self._candidate.pick()
+        if question.control:
+            places[Arm.CONTROL] = baseline.another() or baseline
+        room = functools.partial(self._room.wait, question.tenant, candidate=question.candidate)
+        return ComparisonRun(self._stage, question, places, call, room)
+
+    async def _run(self, run: ComparisonRun, waiting: Waiting) -> None:
         try:
             comparison = await run.run()
         except Dropped as end:
             self._drop(waiting.edge, waiting.capture, end)
         except Exception as error:
-            _LOG.exception("pair of capture %s failed", waiting.capture.capture_id)
+            _LOG.exception("the comparison of capture %s failed", waiting.capture.capture_id)
             detail = f"{type(error).__name__}: {error}"
             self._drop(waiting.edge, waiting.capture, Dropped(DropReason.UNSUPPORTED, detail))
         else:
+            self._controls += len(comparison.controls)
+            self._replicates += max(0, len(comparison.candidates) - 1)
             # The slot is free now: a store that is slow for a moment does not stop the arms.
             task = asyncio.create_task(
                 self._store(comparison, waiting), name=f"store {comparison.capture_id}"

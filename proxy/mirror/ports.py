@@ -19,6 +19,9 @@ class MirrorSink(Protocol):
     def fork_seen(self, event: ForkSeen) -> None:
         """Called in line, the moment the deciding token arrived. Must be quick: a rollback hangs on it.
 
+        A control's fork comes with ``right_arm`` control: the floor's, never the candidate's. Samples of
+        suites are not told of here.
+
         Not called for a pair that its end may yet show to be no evidence (a request that went as itself, an
         environment not proved beforehand): that fork comes with the finished pair alone.
         """

@@ -21,7 +21,21 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Share of live requests that is copied, drawn by hash of the request ID: the same on every edge."""
     token_only_percent: Percent = 20.0
     """Share of the copies, drawn beforehand by hash, whose arms stop soon after a fork: cheap evidence about
-    forks, none about lengths and latency. Drawn before the outcome is known, so it biases neither group."""
+    forks, none about lengths and latency. Drawn before the outcome is known, so it biases neither group.
+    Copies drawn for control or timing are taken out of it."""
+    control_percent: Percent = 10.0
+    """Share of the copies, drawn beforehand by hash, that run on the baseline a second time: the A/A floor
+    without which a candidate's forks say nothing, since equal environments fork too. On another endpoint of
+    the pool, or after the first run where there is one endpoint only. Each adds half the price of a copy. A
+    copy drawn here is never token-only."""
+    replicates: Annotated[int, msgspec.Meta(ge=1, le=32)] = 1
+    """Seeds that a copy at a temperature above 0 is run with, one after another; all arms share the seed of a
+    replicate. More of them tell more about one prompt's distribution, at the price of a copy each, and still
+    make one observation. Greedy copies run once."""
+    timing_percent: Percent = 0.0
+    """Share of the copies, drawn beforehand by hash, that run without logprobs on all arms, as live traffic
+    does: beside live records the only evidence about latency and throughput, since making a top-k takes time.
+    They tell nothing about logprobs: 0 until a policy asks for latency. Never token-only."""
     token_only_tail_tokens: Annotated[int, msgspec.Meta(ge=0, le=4_096)] = 8
     """Tokens that a token-only arm still makes after the fork: enough to read what it was about to say."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_048_576)] = 256
@@ -31,12 +45,15 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Depth of the top-k kept for every step, the same on all arms, since asking may change tokens. 20 is
     what engines allow by default; a smaller one of either engine wins."""
     in_flight: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
-    """Pairs that run at once. Full: further captures wait in the queue (``in_flight_limit`` when it
+    """Captures whose arms run at once. Full: further captures wait in the queue (``in_flight_limit`` when it
     overflows)."""
+    samples_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
+    """Samples of suites and checks that run at once, beside those captures: a suite of thousands must leave
+    room for live traffic's copies, and they for it."""
     tokens_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 2_000.0
-    """Prompt and output tokens of both arms, as a token bucket of one second's depth (``token_rate`` when
-    the queue overflows for want of it). It is debited as tokens are made, so it overshoots by at most what
-    is in flight, and pays that back before the next pair starts."""
+    """Prompt and output tokens of all arms, samples included, as a token bucket of one second's depth
+    (``token_rate`` when the queue overflows for want of it). It is debited as tokens are made, so it
+    overshoots by at most what is in flight, and pays that back before the next copy or replicate starts."""
     tokens_per_day: Annotated[int, msgspec.Meta(ge=1, le=10**15)] = 50_000_000
     """The same tokens, in any UTC day (``token_day``): the bill has an end."""
     tenant_share_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 100.0

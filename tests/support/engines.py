@@ -48,6 +48,7 @@ class FakeEngine:
         temperature: float = 0.0,
         digest: str | None = None,
         script: Script | None = None,
+        load_error: EngineError | None = None,
     ) -> None:
         self.name = "fake"
         self.base_url = base_url
@@ -59,6 +60,7 @@ class FakeEngine:
         self.temperature = temperature
         self.digest = digest
         self.script = script
+        self.load_error = load_error
         self.now = load()
         self.gate: asyncio.Event | None = None
         """When set, every generation waits for it before its first token."""
@@ -71,6 +73,8 @@ class FakeEngine:
         return probe()
 
     async def load(self) -> Load:
+        if self.load_error is not None:
+            raise self.load_error
         return self.now
 
     async def close(self) -> None:

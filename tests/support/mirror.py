@@ -77,7 +77,12 @@ class Rig:
         dedicated: bool = True,
         **settings: Any,
     ) -> None:
-        values: dict[str, Any] = {"token_only_percent": 0.0, "tokens_per_second": 1e9, "logprobs": 5}
+        values: dict[str, Any] = {
+            "token_only_percent": 0.0,
+            "control_percent": 0.0,
+            "tokens_per_second": 1e9,
+            "logprobs": 5,
+        }
         values.update(settings)
         self.settings = MirrorSettings(**values)
         self.baseline, self.candidate = _endpoints(baseline), _endpoints(candidate)

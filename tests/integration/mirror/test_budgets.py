@@ -9,7 +9,7 @@ import pytest
 
 from engines.base import EngineUnavailable, Load
 from proxy.mirror import Sources
-from proxy.mirror.lane import PROBE_WAIT_S
+from proxy.mirror.room import PROBE_WAIT_S
 from tests.support.engines import FakeEndpoint, FakeEngine, endless, load, probe, stalled
 from tests.support.mirror import Rig, rig
 from tests.support.waiting import eventually
@@ -58,7 +58,7 @@ def test_no_more_pairs_run_than_allowed_and_the_others_wait() -> None:
         async with rig(baseline, candidate, in_flight=3) as made:
             made.submit(10)
             await eventually(lambda: candidate.active == 3, "three pairs")
-            await blocked(made, "in_flight_limit: 3 pairs run")
+            await blocked(made, "in_flight_limit: 3 captures run")
             (status,) = made.mirror.status()
             assert (status.running, status.queued) == (3, 7)
             opened(baseline, candidate)
@@ -113,7 +113,7 @@ def test_a_capture_that_waited_too_long_is_dropped_with_what_kept_it() -> None:
             made.submit()
             clock.wait(made, 6.0)
             await eventually(lambda: made.sink.drops, "the drop")
-            assert made.sink.drops == {2: ("too_old", "waited 12.0 s; in_flight_limit: 1 pairs run")}
+            assert made.sink.drops == {2: ("too_old", "waited 12.0 s; in_flight_limit: 1 captures run")}
             opened(baseline, candidate)
             await made.settled()
             assert sorted(made.sink.pairs) == [1, 3]
@@ -212,7 +212,7 @@ def test_a_slow_store_frees_the_engines_and_is_bounded_all_the_same() -> None:
             made.sink.store_gate = asyncio.Event()
             made.submit(100)
             await eventually(lambda: made.mirror.status()[0].storing == 20, "4 x 1 + 16 to wait")
-            await blocked(made, "in_flight_limit: 20 pairs wait for the store")
+            await blocked(made, "in_flight_limit: 20 comparisons wait for the store")
             assert made.mirror.status()[0].storing == 20
             assert made.ledger.balance().compared == 0
             made.sink.store_gate.set()

@@ -1,0 +1,332 @@
+"""One replicate of a question: baseline and candidate side by side, and the control where one was drawn.
+
+::
+
+    baseline ──────────┐             ├─ candidate pair     (absent when the baseline is compared with itself)
+    candidate ─────────┤ as they come├
+    control ───────────┘             └─ control pair       (absent when the control came to nothing)
+        on another endpoint of the baseline's pool: beside the two
+        on the same endpoint: once the baseline's arm has ended, so that they never share a batch
+
+The baseline is the measure, so its trouble is never the candidate's: when it gives no token, there is no
+pair; when it breaks off later, its pairs are set aside. The candidate's trouble is evidence, so then the
+baseline runs on to its end. The control's trouble is neither: the comparison goes without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from comparator.align import PairAligner
+from comparator.compare import compare
+from comparator.comparison import CONCURRENCY
+from comparator.pair import Fork, ForkSeen, Pair
+from comparator.records import Arm, Exchange, Fact, Outcome, Step
+from proxy.ledger import DropReason
+from proxy.mirror.arm import ArmControl, ArmLimits, ArmPlan, Sources, make_exchange, outcome_of, run_arm
+from proxy.mirror.budget import TokenBudget
+from proxy.mirror.encode import Encoded
+from proxy.mirror.errors import Dropped
+from proxy.mirror.places import Place
+from proxy.mirror.pools import ShadowEndpoint, ShadowRollout
+from proxy.mirror.question import Question
+from proxy.mirror.seeds import derive_seed
+
+_LOG = logging.getLogger(__name__)
+
+_ENDED = (Outcome.COMPLETED, Outcome.CUT)
+_NOT_TOLD = Fact(unknown="only one arm told the token IDs that it made of the request")
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """What all questions of a rollout share."""
+
+    rollout: ShadowRollout
+    budget: TokenBudget
+    fork_seen: Callable[[ForkSeen], None]
+    sources: Sources
+
+
+class ReplicateRun:
+    """Runs the arms of one seed. :meth:`run` is called once; the others at any time, on the same loop."""
+
+    def __init__(
+        self, stage: Stage, question: Question, encoded: Encoded, places: Mapping[Arm, Place], index: int
+    ) -> None:
+        """
+        Args:
+            places: of the arms that are wanted. A control with the baseline's own place is staggered.
+            index: of the replicate, from 0.
+        """
+        self._stage = stage
+        self._question = question
+        self._encoded = encoded
+        self._places = places
+        self._plans = {arm: self._plan(arm, index) for arm in places}
+        settings = stage.rollout.settings
+        self._tail_tokens = settings.token_only_tail_tokens
+        self._limits = ArmLimits(timeout_s=settings.arm_timeout_s, bytes=settings.arm_bytes)
+        self._controls = {arm: ArmControl() for arm in places}
+        self._arms: dict[Arm, asyncio.Task[Exchange]] = {}
+        self._aligners: dict[Arm, PairAligner] = {
+            arm: PairAligner(Arm.BASELINE, arm) for arm in places if arm is not Arm.BASELINE
+        }
+        self._aborted: Dropped | None = None
+        self._closing = False
+        self.ends: dict[Arm, Exchange] = {}
+        """Exchanges of all arms that were asked, once :meth:`run` has returned."""
+
+    async def run(self) -> tuple[Pair, ...]:
+        """Baseline and candidate first, then baseline and control.
+
+        Raises:
+            Dropped: nothing came of it.
+        """
+        if self._encoded.mismatch and Arm.CANDIDATE in self._places:
+            left, right = (
+                self._unrun(arm, Outcome.ABORTED, "not run: the arms' prompt token IDs differ")
+                for arm in (Arm.BASELINE, Arm.CANDIDATE)
+            )
+            return (compare(left, right),)
+        try:
+            await self._run_arms()
+        finally:  # all have ended, unless this task itself was cancelled
+            for task in self._arms.values():
+                task.cancel()
+            await asyncio.gather(*self._arms.values(), return_exceptions=True)
+        self._check()
+        return tuple(self._pairs())
+
+    def abort(self, end: Dropped) -> None:
+        """Stop all arms. What is decided by then is kept: it is evidence."""
+        if self._aborted is None:
+            self._aborted = end
+            for arm in self._arms:
+                self._stop(arm, str(end))
+
+    def finish_up(self) -> None:
+        """Start no further arm; those that run go on to their end."""
+        self._closing = True
+
+    @property
+    def went_well(self) -> bool:
+        """Baseline and candidate ended by themselves: another seed is worth its price."""
+        return all(end.outcome in _ENDED for arm, end in self.ends.items() if arm is not Arm.CONTROL)
+
+    # -- the arms -------------------------------------------------------------------------------------
+
+    def _plan(self, arm: Arm, index: int) -> ArmPlan:
+        rollout, question, encoded = self._stage.rollout, self._question, self._encoded
+        pool = self._places[arm].pool
+        mine = encoded.candidate if arm is Arm.CANDIDATE else encoded.baseline
+        seed = derive_seed(rollout.global_seed, question.request_id, index)
+        return ArmPlan(
+            capture_id=question.capture_id,
+            arm=arm,
+            rollout=rollout.name,
+            tenant=question.tenant,
+            request_id=question.request_id,
+            pool=pool.name,
+            declared_digest=pool.declared_digest,
+            model=encoded.call.model,
+            prompt_token_ids=mine.token_ids,
+            sampling=msgspec.structs.replace(encoded.sampling, seed=seed),
+            call=None if encoded.as_tokens else encoded.call,
+            token_only=question.token_only,
+            facts=mine.facts,
+            replicate=index,
+        )
+
+    async def _run_arms(self) -> None:
+        at, failed = self._places, self._encoded.candidate_error
+        staggered = Arm.CONTROL in at and at[Arm.CONTROL] is at[Arm.BASELINE]
+        if failed is not None and Arm.CANDIDATE in at:
+            # It refused or failed the client's own call: evidence, once the baseline has shown that it can.
+            unrun = self._unrun(Arm.CANDIDATE, outcome_of(failed), f"encoding: {failed}")
+            self.ends[Arm.CANDIDATE] = unrun
+            self._aligners[Arm.CANDIDATE].finish(Arm.CANDIDATE, completed=False)
+        for arm in at:
+            if arm not in self.ends and not (arm is Arm.CONTROL and staggered):
+                self._start(arm)
+        if staggered:
+            await asyncio.wait({self._arms[Arm.BASELINE]})
+            well = self._end_of(Arm.BASELINE).outcome in _ENDED
+            if well and self._aborted is None and not self._closing:
+                self._start(Arm.CONTROL)
+        await asyncio.wait(self._arms.values())
+        self.ends |= {arm: self._end_of(arm) for arm in self._arms}
+
+    def _start(self, arm: Arm) -> None:
+        plan, budget = self._plans[arm], self._stage.budget
+        budget.asked(plan.pool)
+        budget.spend(len(plan.prompt_token_ids), plan.tenant, plan.pool)
+        self._arms[arm] = asyncio.create_task(self._arm(arm, plan), name=f"{arm} arm")
+
+    async def _arm(self, arm: Arm, plan: ArmPlan) -> Exchange:
+        tenant, pool, spend = plan.tenant, plan.pool, self._stage.budget.spend
+        sides = [side for side in self._aligners.items() if arm in (Arm.BASELINE, side[0])]
+
+        def feed(steps: tuple[Step, ...]) -> None:
+            spend(len(steps), tenant, pool)
+            for other, aligner in sides:
+                fork = aligner.push(arm, steps)
+                if fork is not None:
+                    self._forked(other, fork)
+
+        place = self._places[arm]
+        facts = {**plan.facts, CONCURRENCY: place.arm_starts()}
+        try:
+            exchange = await run_arm(
+                place.endpoint,
+                msgspec.structs.replace(plan, facts=facts),
+                self._limits,
+                self._stage.sources,
+                control=self._controls[arm],
+                on_steps=feed,
+            )
+        finally:
+            place.arm_ends()
+        if plan.call is not None:
+            spend(len(exchange.prompt_token_ids), tenant, pool)
+        for other, aligner in sides:
+            fork = aligner.finish(arm, completed=exchange.outcome is Outcome.COMPLETED)
+            if fork is not None:
+                self._forked(other, fork)
+        if arm is Arm.BASELINE and exchange.outcome not in _ENDED:
+            for other in self._aligners:
+                self._stop(other, f"nothing to compare with: the baseline ended {exchange.outcome}")
+        return exchange
+
+    def _stop(self, arm: Arm, why: str) -> None:
+        task = self._arms.get(arm)
+        if task is not None and not task.done() and self._controls[arm].aborted is None:
+            self._controls[arm].aborted = why
+            task.cancel()
+
+    def _end_of(self, arm: Arm) -> Exchange:
+        task, why = self._arms[arm], self._controls[arm].aborted
+        if task.cancelled() and why is not None:  # stopped before its first step
+            return self._unrun(arm, Outcome.ABORTED, why)
+        return task.result()
+
+    def _unrun(self, arm: Arm, outcome: Outcome, why: str) -> Exchange:
+        return make_exchange(
+            self._plans[arm],
+            self._places[arm].endpoint,
+            None,
+            outcome=outcome,
+            error=why,
+            started_unix_s=self._stage.sources.unix(),
+        )
+
+    # -- forks ----------------------------------------------------------------------------------------
+
+    def _forked(self, other: Arm, fork: Fork) -> None:
+        if self._question.token_only:
+            cut_at = fork.fork_index + 1 + self._tail_tokens
+            for control in self._controls.values():
+                control.cut_at = cut_at
+        if not self._told_early(other):
+            return  # the finished pair will tell, once it is proved to be evidence
+        plan = self._plans[other]
+        try:
+            self._stage.fork_seen(
+                ForkSeen(
+                    capture_id=plan.capture_id,
+                    rollout=plan.rollout,
+                    tenant=plan.tenant,
+                    left_arm=Arm.BASELINE,
+                    right_arm=other,
+                    fork=fork,
+                    replicate=plan.replicate,
+                )
+            )
+        except Exception:  # the pair itself is sound, and is told again when it is finished
+            _LOG.exception("a fork of capture %s could not be reported", plan.capture_id)
+
+    def _told_early(self, other: Arm) -> bool:
+        """Only live traffic's, and only where the pair's end cannot show that it is no evidence."""
+        return (
+            self._question.sample is None
+            and self._encoded.as_tokens
+            and all(
+                _digest_as_declared(self._plans[arm], self._places[arm].endpoint)
+                for arm in (Arm.BASELINE, other)
+            )
+        )
+
+    # -- what it came to --------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Raises Dropped for a replicate that is worth nothing, not even as a pair set aside."""
+        other = Arm.CANDIDATE if Arm.CANDIDATE in self._places else Arm.CONTROL
+        if self._aligners[other].fork is not None:
+            return
+        baseline, end = self.ends[Arm.BASELINE], self.ends.get(other)
+        if self._aborted is not None and (
+            baseline.outcome not in _ENDED or end is None or end.outcome is Outcome.ABORTED
+        ):
+            raise self._aborted
+        if baseline.outcome in _ENDED or baseline.steps:
+            return
+        if baseline.outcome is Outcome.REFUSED:
+            raise Dropped(DropReason.UNSUPPORTED, f"the baseline refuses it: {baseline.error}")
+        raise Dropped(DropReason.BASELINE_UNAVAILABLE, f"{baseline.outcome}: {baseline.error}")
+
+    def _pairs(self) -> list[Pair]:
+        left, right = self.ends[Arm.BASELINE], self.ends.get(Arm.CANDIDATE)
+        pairs = []
+        if right is not None:
+            if not self._encoded.as_tokens:
+                left, right = _same_echo(left, right)
+            pairs.append(compare(left, right, self._aligners[Arm.CANDIDATE].alignment()))
+        control = self._usable_control(left)
+        if control is not None:
+            pairs.append(compare(left, control, self._aligners[Arm.CONTROL].alignment()))
+        if not pairs:
+            end = self.ends.get(Arm.CONTROL)
+            how = "was not run" if end is None else f"ended {end.outcome}: {end.error}"
+            raise Dropped(DropReason.BASELINE_UNAVAILABLE, f"the baseline's second run {how}")
+        return pairs
+
+    def _usable_control(self, left: Exchange) -> Exchange | None:
+        """The control's exchange where it can stand beside the baseline's, be it as one set aside.
+
+        One that failed before it forked would read as one that did not fork.
+        """
+        control = self.ends.get(Arm.CONTROL)
+        if control is None:
+            return None
+        told = control.outcome in (*_ENDED, Outcome.INVALID)
+        if not told and self._aligners[Arm.CONTROL].fork is None:
+            return None
+        if self._encoded.as_tokens or bool(control.prompt_token_ids) == bool(left.prompt_token_ids):
+            return control
+        return None if left.prompt_token_ids else _blank(control)
+
+
+def _digest_as_declared(plan: ArmPlan, endpoint: ShadowEndpoint) -> bool:
+    """Whether a fork there may be told at once: what the probe proved is what the pool declares.
+
+    The answer's own proof comes with its end; a pair that it contradicts is set aside then.
+    """
+    if plan.declared_digest is None:
+        return True
+    proved = endpoint.probe.facts.get("environment_digest") if endpoint.probe is not None else None
+    return proved is not None and proved.value == plan.declared_digest
+
+
+def _same_echo(left: Exchange, right: Exchange) -> tuple[Exchange, Exchange]:
+    """Requests that went as themselves: prompts are known by echo only, so both or neither."""
+    if bool(left.prompt_token_ids) == bool(right.prompt_token_ids):
+        return left, right
+    return _blank(left), _blank(right)
+
+
+def _blank(exchange: Exchange) -> Exchange:
+    facts = {**exchange.facts, "prompt_token_ids": _NOT_TOLD}
+    return msgspec.structs.replace(exchange, prompt_token_ids=(), facts=facts)
