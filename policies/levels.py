@@ -7,6 +7,10 @@ from typing import Any
 
 from policies.gates.base import Alpha, Gate
 
+STAGES = 2
+"""Stages in which evidence is judged: shadow and canary. Always both, since an edit of the configuration
+turns the one into the other, and what a suite's gates say in each is another look."""
+
 
 def alphas_of(alpha: float, gates: Mapping[str, Gate[Any]], *, tenants: int, stages: int) -> dict[str, Alpha]:
     """Each gate's levels.
