@@ -10,8 +10,11 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
+import msgspec
+
 from comparator.comparison import Comparison
 from comparator.evidence import tables
+from comparator.evidence.codec import ContentError
 from comparator.evidence.errors import (
     EvidenceAmbiguous,
     EvidenceDamaged,
@@ -228,6 +231,8 @@ class EvidenceReader:
         except NotWholeError as exc:
             kind = EvidencePruned if exc.pruned else EvidenceDamaged
             raise kind(self.path, f"capture {capture_id}: {exc}") from exc
+        except (ContentError, msgspec.MsgspecError, ValueError) as exc:
+            raise EvidenceDamaged(self.path, f"capture {capture_id}: {exc}") from exc
 
     def fork_seen(self, capture_id: str, left_arm: str, right_arm: str, replicate: int) -> ForkSeen:
         """A fork as it was reported. Raises EvidenceNotFound."""
@@ -239,7 +244,10 @@ class EvidenceReader:
         if not rows:
             arms = f"{left_arm} and {right_arm}, replicate {replicate}"
             raise EvidenceNotFound(self.path, f"capture {capture_id}: no fork of {arms}")
-        stored = tables.fork_of(rows[0])
+        try:
+            stored = tables.fork_of(rows[0])
+        except msgspec.MsgspecError as exc:
+            raise EvidenceDamaged(self.path, f"capture {capture_id}: its fork: {exc}") from exc
         return ForkSeen(
             capture_id=stored.capture_id,
             rollout=stored.rollout,
@@ -251,13 +259,16 @@ class EvidenceReader:
         )
 
     def clusters(self, rollout: str, since_unix_s: float = 0.0) -> Iterator[str]:
-        """The cluster of each kept comparison of live traffic that is no repeat, oldest first, streamed.
+        """The cluster of each kept comparison of live traffic with a valid pair of the candidate, repeats
+        left out, oldest first, streamed.
 
         Those of captures that were forgotten to make room are not among them.
         """
         for row in self._pages(
             "SELECT id, cluster FROM comparison WHERE id > ? AND rollout = ? AND NOT repeat "
-            "AND sample_id IS NULL AND unix_s >= ? ORDER BY id LIMIT ?",
+            "AND sample_id IS NULL AND unix_s >= ? AND EXISTS (SELECT 1 FROM pair WHERE "
+            "pair.capture_id = comparison.capture_id AND right_arm = 'candidate' AND set_aside IS NULL) "
+            "ORDER BY id LIMIT ?",
             [rollout, since_unix_s],
         ):
             yield row[1]
@@ -274,12 +285,12 @@ class EvidenceReader:
         ):
             yield row[1], row[2]
 
-    def journal(self, rollout: str) -> Iterator[JournalRow]:
-        """What is left of a rollout's journal, oldest first, streamed."""
+    def journal(self, rollout: str, until_id: int) -> Iterator[JournalRow]:
+        """What is left of a rollout's journal up to an entry, oldest first, streamed; bodies still packed."""
         for row in self._pages(
-            f"SELECT id, {tables.JOURNAL_COLUMNS} FROM journal WHERE id > ? AND rollout = ? "
+            f"SELECT id, {tables.JOURNAL_COLUMNS} FROM journal WHERE id > ? AND rollout = ? AND id <= ? "
             "ORDER BY id LIMIT ?",
-            [rollout],
+            [rollout, until_id],
         ):
             yield tables.journal_of(row)
 
@@ -315,6 +326,28 @@ class EvidenceReader:
     def taken(self) -> dict[str, int]:
         """Edge incarnation → its last batch whose live records are in the journal, oldest first."""
         return dict(self._all("SELECT incarnation, batch FROM taken ORDER BY id", []))
+
+    def verdicts_until_now(self, rollout: str) -> tuple[int, tuple[VerdictRow, ...]]:
+        """The ID of the journal's last entry, and every stored verdict, oldest first, of one moment."""
+        with mapped(self.path):
+            self._db.execute("BEGIN")
+            try:
+                last = self._db.execute("SELECT coalesce(max(id), 0) FROM journal").fetchone()[0]
+                rows = self._db.execute(
+                    f"SELECT {tables.VERDICT_COLUMNS} FROM verdict WHERE rollout = ? ORDER BY id", [rollout]
+                ).fetchall()
+            finally:
+                self._db.execute("COMMIT")
+        return int(last), tuple(tables.verdict_of(row) for row in rows)
+
+    def rollouts(self) -> tuple[str, ...]:
+        """Every rollout that the store knows, by name."""
+        rows = self._all(
+            "SELECT rollout FROM plan UNION SELECT rollout FROM verdict UNION SELECT rollout FROM ledger "
+            "ORDER BY 1",
+            [],
+        )
+        return tuple(row[0] for row in rows)
 
     def verdicts(self, *, rollout: str | None = None, limit: int = 100) -> tuple[VerdictRow, ...]:
         """The newest verdicts, newest first."""
