@@ -17,7 +17,7 @@ class CheckSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     self_check: bool = True
     """Ask the baseline the same prompts several times before it is compared with anything: whether it
-    reproduces itself. At the levels token, environment and artifact one that does not holds the rollout, since
+    reproduces itself. At the levels token, environment and artifact one that does not holds the rollout:
     token equality cannot be asked of it."""
     quick_check: bool = True
     """Ask both arms a few short answers before the full comparison: another tokenizer, chat template or

@@ -1,4 +1,4 @@
-"""The policy files that rollouts name: read once, frozen, hashed."""
+"""The policy files that rollouts name, and the files that those name: read once, frozen, hashed."""
 
 from __future__ import annotations
 
@@ -8,41 +8,97 @@ import msgspec
 
 from forkgate.config.model import Config
 from forkgate.config.problems import Problem
+from forkgate.config.suites import LoadedSuite, SuiteSource, load_suite, read_suite
 from policies.errors import PolicyError
 from policies.policy import Policy, load_policy
+
+
+class PolicySource(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy as it was read. Handed to every judge of one ``serve``, so that a file edited meanwhile
+    changes nothing."""
+
+    where: str
+    """What the configuration says: a shipped policy's name, or a file."""
+    text: str
+    """What ``load_policy`` takes: that name, or the file's text."""
+    suites: dict[str, SuiteSource] = {}
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy that has its digest, and the suites that it names."""
+
+    policy: Policy
+    suites: dict[str, LoadedSuite] = {}
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """What became of every rollout's ``policy:``."""
 
-    sources: dict[str, str]
-    """Rollout → what ``load_policy`` takes: a shipped policy's name, or a file's text as it was read.
-    Handed to every judge of this ``serve``, so that a file edited meanwhile changes nothing."""
+    sources: dict[str, PolicySource]
+    """By rollout."""
     policies: dict[str, Policy]
+    suites: dict[str, dict[str, LoadedSuite]]
+    """By rollout and name."""
     problems: tuple[Problem, ...]
 
 
 def read_policies(config: Config) -> Policies:
     """Read and check them all; what is wrong is reported, not raised."""
-    sources: dict[str, str] = {}
-    policies: dict[str, Policy] = {}
+    sources: dict[str, PolicySource] = {}
+    loaded: dict[str, Frozen] = {}
     problems: list[Problem] = []
     for index, rollout in enumerate(config.rollouts):
-        path = f"rollouts[{index}].policy"
-        try:
-            source = (
-                Path(rollout.policy).read_text(encoding="utf-8") if "/" in rollout.policy else rollout.policy
-            )
-        except FileNotFoundError:
-            problems.append(Problem(path=path, message=f"no such file: {rollout.policy!r}"))
-            continue
-        except (OSError, UnicodeDecodeError) as error:
-            problems.append(Problem(path=path, message=f"{rollout.policy!r} cannot be read: {error}"))
-            continue
-        try:
-            policies[rollout.name] = load_policy(source, rollout.policy)
-        except PolicyError as error:
-            problems.append(Problem(path=path, message=str(error)))
-            continue
-        sources[rollout.name] = source
-    return Policies(sources=sources, policies=policies, problems=tuple(problems))
+        source, found = read_policy(rollout.policy)
+        problems += [Problem(path=f"rollouts[{index}].policy", message=message) for message in found]
+        if source is not None:
+            sources[rollout.name] = source
+            loaded[rollout.name] = frozen(source)
+    return Policies(
+        sources=sources,
+        policies={name: one.policy for name, one in loaded.items()},
+        suites={name: one.suites for name, one in loaded.items()},
+        problems=tuple(problems),
+    )
+
+
+def read_policy(policy: str) -> tuple[PolicySource | None, list[str]]:
+    """One policy and all files that it names.
+
+    Args:
+        policy: a shipped policy's name, or a file's path.
+
+    Returns:
+        The source, or None and everything that is wrong, each as one sentence with its place.
+    """
+    try:
+        text = Path(policy).read_text(encoding="utf-8") if "/" in policy else policy
+    except FileNotFoundError:
+        return None, [f"no such file: {policy!r}"]
+    except (OSError, UnicodeDecodeError) as error:
+        return None, [f"{policy!r} cannot be read: {error}"]
+    try:
+        made = load_policy(text, policy)
+    except PolicyError as error:
+        return None, [str(error)]
+    suites: dict[str, SuiteSource] = {}
+    problems: list[str] = []
+    for name, section in made.suites.items():
+        source, found = read_suite(name, section, Path(policy).parent)
+        problems += [f"{policy}: {message}" for message in found]
+        if source is not None:
+            suites[name] = source
+    if problems:
+        return None, problems
+    return PolicySource(where=policy, text=text, suites=suites), []
+
+
+def frozen(source: PolicySource) -> Frozen:
+    """The policy and its suites out of what was read.
+
+    Raises:
+        PolicyError: the source was not made by :func:`read_policy`.
+    """
+    policy = load_policy(source.text, source.where)
+    suites = {name: load_suite(one) for name, one in source.suites.items()}
+    digests = {name: one.digest for name, one in suites.items()}
+    return Frozen(policy=policy.with_suites(digests), suites=suites)

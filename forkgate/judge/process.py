@@ -15,6 +15,7 @@ import msgspec
 
 from engines import open_engine
 from forkgate.admin.server import AdminError, AdminServer
+from forkgate.config.policy import frozen
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
 from forkgate.judge.fleet import Fleet, FleetError
@@ -33,7 +34,7 @@ from forkgate.state.table_file import TableCorrupt, read_table
 from forkgate.state.unreadable import all_latched, with_announced
 from forkgate.supervisor.plan import link_address, pools, sidecar_name
 from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError
-from policies.policy import Policy, load_policy
+from policies.policy import Policy
 from proxy.ledger import JudgeLedger
 from proxy.link.channel import LinkError
 from proxy.link.server import LinkServer
@@ -180,7 +181,7 @@ class JudgeProcess:
 
     def _desk(self, keeper: LatchKeeper) -> Desk:
         policies: dict[str, Policy] = {
-            rollout.name: load_policy(self.settings.policies[rollout.name], rollout.policy)
+            rollout.name: frozen(self.settings.policies[rollout.name]).policy
             for rollout in self.config.rollouts
         }
         desk = Desk(self.config, policies, keeper.latch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from forkgate.config.model import Config
+from forkgate.config.policy import PolicySource
 from policies.routes import RolloutName
 
 
@@ -12,8 +13,8 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """One judge life. A restart within the same ``serve`` is told the same configuration and policies."""
 
     config: Config
-    policies: dict[str, str]
-    """Rollout → what ``policies.policy.load_policy`` takes, read once when the sidecar started."""
+    policies: dict[str, PolicySource]
+    """By rollout: the policy and all files that it names, read once when the sidecar started."""
     incarnation: str
     """UUIDv7 of this process life."""
     least_epoch: int

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from forkgate.config.model import Config
+from forkgate.config.policy import PolicySource
 from forkgate.identifiers import uuid7
 from forkgate.judge.settings import JudgeSettings
 from forkgate.state.latch import Latch, LatchCorrupt, read_latch
@@ -54,7 +55,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 class Supervisor:
     """One ``forkgate serve``."""
 
-    def __init__(self, config: Config, policies: Mapping[str, str], parts: Parts = Parts()) -> None:  # noqa: B008
+    def __init__(self, config: Config, policies: Mapping[str, PolicySource], parts: Parts = Parts()) -> None:  # noqa: B008
         self.config = config
         self.paths = StatePaths(config.state_dir)
         self.parts = parts
