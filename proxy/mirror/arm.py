@@ -44,6 +44,7 @@ from engines.base import (
     Steps,
 )
 from proxy.mirror.pools import ShadowEndpoint, note_end
+from proxy.mirror.soundness import fault_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -186,6 +187,7 @@ async def _stream(
     """Fill ``steps``; the finish, or None when the arm was cut."""
     where = endpoint.engine.base_url
     most_tokens, most_bytes = prompt.sampling.max_tokens, limits.bytes
+    depth = prompt.sampling.logprobs
     size = 0
     # Leaving the block closes the generator, and that aborts the generation in the engine.
     async with aclosing(endpoint.engine.generate(prompt)) as stream:
@@ -195,7 +197,10 @@ async def _stream(
                 return item
             assert isinstance(item, Steps)
             got = item.steps
-            for step in got:
+            for place, step in enumerate(got):
+                fault = fault_of(step, depth)
+                if fault is not None:
+                    raise EngineInvalid(where, f"token {len(steps) + place}: {fault}")
                 size += 64 + 16 * len(step.top_ids) + (len(step.text) if step.text is not None else 0)
             # What is too much is not kept: a stored exchange holds exactly the steps that were compared.
             if len(steps) + len(got) > most_tokens:

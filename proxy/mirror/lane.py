@@ -34,7 +34,7 @@ from proxy.mirror.decode import read_call
 from proxy.mirror.errors import Dropped
 from proxy.mirror.notes import DropNotes
 from proxy.mirror.places import Picker, Place
-from proxy.mirror.pools import ShadowRollout
+from proxy.mirror.pools import ShadowEndpoint, ShadowRollout
 from proxy.mirror.ports import MirrorSink
 from proxy.mirror.question import Question, question_of_capture, question_of_sample
 from proxy.mirror.queue import CaptureQueue, Waiting
@@ -279,9 +279,11 @@ class Lane:
     def _start(self, waiting: Waiting) -> None:
         capture, settings = waiting.capture, self.rollout.settings
         question = question_of_capture(self.rollout.name, settings, capture)
-        run = self._begin(
-            question, functools.partial(read_call, capture, waiting.kind, settings.decoded_bytes)
-        )
+
+        def call(_baseline: ShadowEndpoint) -> Awaitable[Call]:
+            return read_call(capture, waiting.kind, settings.decoded_bytes)
+
+        run = self._begin(question, call)
         task = asyncio.create_task(self._run(run, waiting), name=f"capture {capture.capture_id}")
         self._running[run] = task
 
@@ -298,12 +300,9 @@ class Lane:
     # -- comparisons ----------------------------------------------------------------------------------
 
     def _begin_sample(self, ask: SampleAsk) -> ComparisonRun:
-        async def call() -> Call:
-            return ask.call
+        return self._begin(question_of_sample(ask, self._ids.new()), ask.read_call)
 
-        return self._begin(question_of_sample(ask, self._ids.new()), call)
-
-    def _begin(self, question: Question, call: Callable[[], Awaitable[Call]]) -> ComparisonRun:
+    def _begin(self, question: Question, call: Callable[[ShadowEndpoint], Awaitable[Call]]) -> ComparisonRun:
         """Take an endpoint for each arm."""
         baseline = self._baseline.pick()
         places: dict[Arm, Place] = {Arm.BASELINE: baseline}

@@ -26,6 +26,7 @@ from proxy.mirror.cluster import cluster_of
 from proxy.mirror.encode import Encoded, Encoder
 from proxy.mirror.errors import Dropped
 from proxy.mirror.places import Place
+from proxy.mirror.pools import ShadowEndpoint
 from proxy.mirror.question import Question
 from proxy.mirror.replicate import ReplicateRun, Stage
 
@@ -40,12 +41,13 @@ class ComparisonRun:
         stage: Stage,
         question: Question,
         places: dict[Arm, Place],
-        read_call: Callable[[], Awaitable[Call]],
+        read_call: Callable[[ShadowEndpoint], Awaitable[Call]],
         next_room: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """
         Args:
             places: taken for this run, which leaves them. A control's may be the baseline's own.
+            read_call: gets the baseline's endpoint; raises Dropped where there is no call.
             next_room: returns when a further replicate may start; raises Dropped when none may.
         """
         self.question = question
@@ -65,7 +67,7 @@ class ComparisonRun:
             Dropped: it ends without a comparison.
         """
         try:
-            call = await self._read_call()
+            call = await self._read_call(self._places[Arm.BASELINE].endpoint)
             self._raise_if_aborted()
             pairs = await self._pairs(call)
         finally:

@@ -10,11 +10,12 @@ from typing import Any
 
 import orjson
 
-from comparator.comparison import Comparison
+from comparator.comparison import Comparison, SampleRef
 from comparator.pair import ForkSeen, Pair
+from engines.base import Call, CallKind
 from proxy.ledger import DropReason, EdgeCounts, JudgeLedger, Past
 from proxy.link.values import Capture, EdgeIdentity
-from proxy.mirror import Mirror, MirrorSettings, ShadowPool, ShadowRollout, Sources
+from proxy.mirror import Mirror, MirrorSettings, SampleAsk, ShadowPool, ShadowRollout, Sources
 from tests.support.engines import FakeEndpoint, FakeEngine
 from tests.support.link import ROLLOUT
 from tests.support.waiting import eventually
@@ -142,6 +143,13 @@ class Rig:
         assert sequence in self.sink.pairs, self.sink.drops
         return self.sink.pairs[sequence]
 
+    async def comparison(self, **changes: Any) -> Comparison:
+        """Submit one capture and return all that it must come to."""
+        (sequence,) = self.submit(**changes)
+        await self.settled()
+        assert sequence in self.sink.comparisons, self.sink.drops
+        return self.sink.comparisons[sequence]
+
     async def drop(self, **changes: Any) -> tuple[str, str]:
         """Submit one capture and return the drop that it must become."""
         (sequence,) = self.submit(**changes)
@@ -193,6 +201,29 @@ def capture(sequence: int, **changes: Any) -> Capture:
     }
     values.update(changes)
     return Capture(**values)
+
+
+def sample_ask(
+    passage: int = 0,
+    sample_id: str = "s-1",
+    *,
+    model: str = "m",
+    fields: dict[str, Any] | None = None,
+    **changes: bool,
+) -> SampleAsk:
+    """A question of a suite of two samples, asked five times each."""
+    sample = SampleRef(
+        suite="starter",
+        digest="sha256:0",
+        stage="shadow",
+        sample_id=sample_id,
+        category="short",
+        passage=passage,
+        samples=2,
+        passes=5,
+    )
+    body = {"model": model, "prompt": f"hello {sample_id}", "max_tokens": 32, **(fields or {})}
+    return SampleAsk(call=Call(kind=CallKind.COMPLETION, body=body, model=model), sample=sample, **changes)
 
 
 def _endpoints(given: FakeEngine | FakeEndpoint | list[FakeEndpoint] | None) -> list[FakeEndpoint]:
