@@ -24,7 +24,9 @@ CREATE TABLE comparison (
   sample BLOB,
   unix_s REAL NOT NULL,
   incarnation TEXT,
-  sequence INTEGER
+  sequence INTEGER,
+  pairs INTEGER NOT NULL,
+  scores INTEGER NOT NULL
 );
 CREATE INDEX comparison_sample ON comparison (rollout, suite_digest, suite_stage)
   WHERE sample_id IS NOT NULL;
@@ -74,14 +76,15 @@ CREATE TABLE taken (
 
 _COMPARISONS_OF_PAIRS = """
 INSERT INTO comparison
-  (capture_id, rollout, tenant, cluster, repeat, timing, unix_s, incarnation, sequence)
+  (capture_id, rollout, tenant, cluster, repeat, timing, unix_s, incarnation, sequence, pairs, scores)
 SELECT capture_id, rollout, tenant, cluster,
   row_number() OVER (PARTITION BY rollout, cluster ORDER BY id) > 1,
-  0, started_unix_s, incarnation, sequence
+  0, started_unix_s, incarnation, sequence, pairs, 0
 FROM (
   SELECT min(pair.id) AS id, pair.capture_id, pair.rollout, pair.tenant,
     substr(left_arm.prompt_sha256, 1, 16) AS cluster,
-    coalesce(right_arm.started_unix_s, 0.0) AS started_unix_s, pair.incarnation, pair.sequence
+    coalesce(right_arm.started_unix_s, 0.0) AS started_unix_s, pair.incarnation, pair.sequence,
+    count(*) AS pairs
   FROM pair
   JOIN exchange left_arm ON left_arm.exchange_id = pair.left_exchange_id
   JOIN exchange right_arm ON right_arm.exchange_id = pair.right_exchange_id

@@ -181,6 +181,9 @@ class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
     unix_s: float
     incarnation: str | None
     sequence: int | None
+    pairs: int
+    """How many it had when it was kept."""
+    scores: int
 
 
 class StoredPair(msgspec.Struct, frozen=True, kw_only=True):

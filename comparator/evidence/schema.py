@@ -10,7 +10,8 @@
                gives a deleted row's pages back, but not those of a row that shrinks. No row: pruned.
 ``comparison`` one row a captured request or sample of a suite: all its pairs are one observation. Without
                ``incarnation`` and ``sequence``: a sample, which settles no capture. ``sample`` is a
-               MessagePack ``SampleRef``, the plain columns before it are copies
+               MessagePack ``SampleRef``, the plain columns before it are copies; ``pairs`` and ``scores``
+               are how many it had
 ``pair``       one row a pair; ``id`` is the order of evidence, in a comparison the order of its pairs
 ``score``      what scorers said of an arm's answer
 ``fork``       one row a fork; ``detail`` is a MessagePack ``Fork``. Written as soon as it is seen, maybe

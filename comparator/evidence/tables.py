@@ -43,7 +43,7 @@ VERDICT_COLUMNS = (
 )
 COMPARISON_COLUMNS = (
     "capture_id, rollout, tenant, cluster, repeat, timing, suite, suite_digest, suite_stage, sample_id, "
-    "passage, sample, unix_s, incarnation, sequence"
+    "passage, sample, unix_s, incarnation, sequence, pairs, scores"
 )
 SCORE_COLUMNS = "capture_id, arm, replicate, question, value, error"
 JOURNAL_COLUMNS = "rollout, sequence, number_before, number_after, unix_s, kind, body, plan_digest"
@@ -267,6 +267,8 @@ def comparison_row(done: ComparisonDone) -> tuple[Any, ...]:
         comparison.unix_s,
         done.incarnation,
         done.sequence,
+        len(comparison.pairs),
+        len(comparison.scores),
     )
 
 
@@ -284,6 +286,8 @@ def comparison_of(row: Sequence[Any]) -> StoredComparison:
         unix_s=row[13],
         incarnation=row[14],
         sequence=row[15],
+        pairs=row[16],
+        scores=row[17],
     )
 
 

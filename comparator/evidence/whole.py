@@ -37,8 +37,11 @@ def comparison_of(shown: Shown) -> Comparison:
     for one in shown.exchanges:
         _check_hashes(one)
     pairs = tuple(_pair(row, exchanges) for row in shown.pairs)
-    if not pairs:
-        raise NotWholeError("no pair of it is stored")
+    if (len(pairs), len(shown.scores)) != (stored.pairs, stored.scores):
+        raise NotWholeError(
+            f"it had {stored.pairs} pairs and {stored.scores} scores, of which {len(pairs)} and "
+            f"{len(shown.scores)} are left"
+        )
     return Comparison(
         capture_id=CaptureId(stored.capture_id),
         rollout=stored.rollout,
