@@ -83,7 +83,7 @@ class ScoringChild:
                 return await self._exchange(request)
         except TimeoutError:
             await self.kill()
-            raise ChildHungError(f"no score within {limit_s:g} s, its process was ended") from None
+            raise ChildHungError(f"no reply within {limit_s:g} s, its process was ended") from None
         except ChildEndedError:
             await self.kill()
             raise
