@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from policies.gates.error_rate import ErrorRate, ErrorRateState
 from policies.gates.latency import Latency, LatencyState
+from policies.gates.position_margins import PositionMargins, PositionMarginsState
+from policies.gates.sampling import Sampling, SamplingState
 from policies.gates.token_equality import TokenEquality, TokenEqualityState
 
-AnyGate = TokenEquality | ErrorRate | Latency
-GateState = TokenEqualityState | ErrorRateState | LatencyState
+AnyGate = PositionMargins | Sampling | TokenEquality | ErrorRate | Latency
+GateState = PositionMarginsState | SamplingState | TokenEqualityState | ErrorRateState | LatencyState
 
 KINDS: dict[str, type[AnyGate]] = {
-    str(gate.__struct_config__.tag): gate for gate in (TokenEquality, ErrorRate, Latency)
+    str(gate.__struct_config__.tag): gate
+    for gate in (PositionMargins, Sampling, TokenEquality, ErrorRate, Latency)
 }
 """Kind to limits."""
 
@@ -27,6 +30,10 @@ __all__ = [
     "GateState",
     "Latency",
     "LatencyState",
+    "PositionMargins",
+    "PositionMarginsState",
+    "Sampling",
+    "SamplingState",
     "TokenEquality",
     "TokenEqualityState",
 ]

@@ -1,0 +1,177 @@
+"""What gates over drawn answers share: which replicates count, and how often same-seed answers differ.
+
+Read are comparisons of live traffic at a temperature above 0, one observation each, their replicates averaged
+inside. A replicate counts where both arms completed: a failed arm, a cut one (token-only copies) or a pair
+that was set aside has no whole answer. Comparisons of a prompt that has been seen before are left out, and so
+are a suite's: its prompts come again at every stage.
+
+An answer is its first ``tokens`` tokens, and its end where the model ended it before. So a verdict is about
+the joint distribution of those tokens, averaged over prompts.
+
+*Coupling.* All arms of a replicate share a seed. Total variation is at most the probability that two answers
+differ, whatever ties them together (:mod:`comparator.sequential.coupling`), so the bound always holds; it can
+only be small where both arms sample alike. Whether they do is tested as well: two arms that run one
+exponential race on one seed part at a step whose distributions are within ``SAME_TV`` of each other with
+probability at most 2·TV/(1 + TV). Forks that the taxonomy calls *sampling stream* are counted against all
+tokens up to the fork; more of them than that rejects "same sampler, same seed".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from comparator.comparison import Comparison
+from comparator.floor import Floor
+from comparator.pair import Pair
+from comparator.records import Exchange, Outcome
+from comparator.sequential import (
+    END,
+    Counts,
+    Mixture,
+    Tally,
+    exceedance,
+    mean_mismatch_bound,
+    mismatch_under,
+    race_bound,
+    rejects,
+)
+from comparator.taxonomy import SAME_TV, Allowance, ForkClass, classify_fork
+
+_STREAM_ALPHA = 0.001
+"""Of calling two like samplers unlike; it costs a pass, never a rollback."""
+_STREAM = exceedance(race_bound(SAME_TV), Mixture.geometric(0.01, 0.9, 6))
+_NO_ALLOWANCE = Allowance(spacing_nats=0.0, floor=Floor())
+"""Rule 4 above temperature 0 asks for none."""
+
+Answers = list[tuple[int, ...]]
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How often same-seed answers differed, and whether seeds tie the arms together at all."""
+
+    candidate: Counts = Counts()
+    """Of each comparison's share of replicates that differ: baseline and candidate."""
+    control: Counts = Counts()
+    stream: Tally = Tally()
+    """Ones: forks between equal distributions. Zeros: all other tokens up to a fork or the end."""
+    unlike: str | None = None
+    """Why seeds do not tie the arms together, where that is known from what the arms say of themselves."""
+    tokens: int = 0
+    """Tokens of both arms that were compared."""
+
+    def add(
+        self, pairs: Sequence[Pair], answers: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]
+    ) -> Agreement:
+        """With one comparison of baseline and candidate."""
+        share = sum(first != second for first, second in zip(answers, other, strict=True)) / len(answers)
+        stream, unlike = self.stream, self.unlike
+        for pair, answer in zip(pairs, answers, strict=True):
+            forks = pair.fork is not None and pair.fork.fork_index < len(answer)
+            shared = pair.fork.fork_index if pair.fork is not None and forks else len(answer)
+            same = forks and _same_distribution(pair)
+            stream = Tally(ones=stream.ones + same, zeros=stream.zeros + shared + (forks and not same))
+            unlike = unlike or _unlike(pair.left, pair.right)
+        return msgspec.structs.replace(
+            self,
+            candidate=self.candidate.add(share),
+            stream=stream,
+            unlike=unlike,
+            tokens=self.tokens + sum(map(len, answers)) + sum(map(len, other)),
+        )
+
+    def add_control(self, answers: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]) -> Agreement:
+        """With one comparison of baseline and control."""
+        share = sum(first != second for first, second in zip(answers, other, strict=True)) / len(answers)
+        return msgspec.structs.replace(self, control=self.control.add(share))
+
+    @property
+    def n(self) -> int:
+        """Comparisons of baseline and candidate."""
+        return self.candidate.n
+
+    @property
+    def rate(self) -> float | None:
+        """Share of same-seed answers that differ; None before the first."""
+        return self.candidate.mean if self.n else None
+
+    def bound(self, alpha: float) -> float:
+        """Upper bound on total variation, at all looks together with probability 1 - alpha; 1 at first."""
+        return mean_mismatch_bound(self.candidate, alpha)
+
+    def promotion_nats(self, maximum_tv: float) -> float:
+        """log E against "total variation is ``maximum_tv`` or more"."""
+        return mismatch_under(maximum_tv).log_e(self.candidate)
+
+    @property
+    def uncoupled(self) -> str | None:
+        """Why seeds do not tie the arms together; None while nothing speaks against it."""
+        if self.unlike is not None:
+            return self.unlike
+        if self.stream.ones and rejects(_STREAM.log_e(self.stream), _STREAM_ALPHA):
+            return (
+                f"{self.stream.ones} forks between equal next-token distributions in "
+                f"{self.stream.ones + self.stream.zeros} tokens (class sampling_stream): another seed, "
+                "generator or sampling setting is at work on one arm"
+            )
+        return None
+
+    def said(self, alpha: float) -> str:
+        """The bound, for the end of a reason."""
+        if not self.n:
+            return "total variation is at most 1: nothing has been compared"
+        text = (
+            f"total variation is at most {self.bound(alpha):.3g} (same-seed answers differ in {self.rate:.1%}"
+        )
+        if self.control.n:
+            text += f", the control's in {self.control.mean:.1%}"
+        return text + ")"
+
+
+def usable(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """Replicates with two whole answers, drawn at a temperature above 0."""
+    return tuple(
+        pair
+        for pair in pairs
+        if pair.valid
+        and pair.left.sampling.temperature > 0
+        and not (pair.left.token_only or pair.right.token_only)
+        and pair.left.outcome is Outcome.COMPLETED
+        and pair.right.outcome is Outcome.COMPLETED
+    )
+
+
+def reads(evidence: object) -> bool:
+    """Is it a comparison of live traffic whose prompt is new?"""
+    return isinstance(evidence, Comparison) and not evidence.repeat and evidence.sample is None
+
+
+def answers_of(pairs: Sequence[Pair], tokens: int) -> tuple[Answers, Answers]:
+    """The baseline's answers and the other arm's, by replicate."""
+    return [answer_of(pair.left, tokens) for pair in pairs], [answer_of(pair.right, tokens) for pair in pairs]
+
+
+def answer_of(exchange: Exchange, tokens: int) -> tuple[int, ...]:
+    """The first ``tokens`` token IDs, and the end where the model ended before them."""
+    ids = exchange.token_ids
+    if len(ids) >= tokens or exchange.finish_reason == "length":
+        return ids[:tokens]
+    return (*ids, END)
+
+
+def _same_distribution(pair: Pair) -> bool:
+    if pair.fork is None:
+        return False
+    attribution = classify_fork(pair.fork, pair.left.sampling, _NO_ALLOWANCE)
+    return attribution.fork_class is ForkClass.SAMPLING_STREAM
+
+
+def _unlike(left: Exchange, right: Exchange) -> str | None:
+    if left.engine != right.engine:
+        return f"the arms' engines differ ({left.engine} and {right.engine}), and with them their samplers"
+    for exchange in (left, right):
+        seed = exchange.facts.get("seed")
+        if seed is not None and seed.value is not None and seed.value != exchange.sampling.seed:
+            return f"{exchange.arm} drew with seed {seed.value}, not with {exchange.sampling.seed} as asked"
+    return None

@@ -1,0 +1,161 @@
+"""Sampling tasks: do candidate and baseline draw their answers from one distribution (R23)?
+
+Several seeds an input, distributions compared, never one output. Two tests:
+
+- *rollback* by :class:`comparator.sequential.mmd.MmdTest`: a wealth that grows only if the arms of a
+  comparison can be told apart by what was learned from the comparisons before it.
+- *promotion* by the share of same-seed answers that differ, which bounds total variation from above
+  (:mod:`comparator.sequential.coupling`): passes when "total variation is ``maximum_tv`` or more" is
+  rejected. It wins over the first: a candidate that provably differs, by less than is allowed, is within the
+  margin.
+
+The same test runs on baseline and control. If it finds a difference there, then equal environments can be
+told apart by how they are asked, the assumption does not hold, and no verdict on the candidate means
+anything: error, and hold.
+
+Where samplers differ (another engine, or forks of class *sampling stream*), same-seed answers part at once,
+the bound stays near 1 and the distribution test alone speaks. It can only find a difference, never exclude
+one: no bound on total variation follows from a few thousand answers alone when more answers than that are
+possible. So the gate then stays inconclusive at its maximum, for a person to decide, unless
+``pass_without_bound_at`` says that so many comparisons without a finding are enough.
+
+State: sketches and wealths of both tests (about 35 kB), counts of shares. It depends on order and does not
+merge.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from comparator.comparison import Comparison
+from comparator.sequential import rejects, threshold_nats
+from comparator.sequential.mmd import MmdState, MmdTest
+from policies.gates.base import Alpha, Evidence
+from policies.gates.drawn import Agreement, answers_of, reads, usable
+from policies.verdict import Answer, Verdict
+
+_TEST = MmdTest()
+
+
+class SamplingState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sampling"):
+    """Both tests, and how often same-seed answers differed."""
+
+    candidate: MmdState = MmdState()
+    control: MmdState = MmdState()
+    agreement: Agreement = Agreement()
+    highest_id: str | None = None
+    """The capture at which the candidate's wealth was at its highest so far."""
+
+
+class Sampling(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sampling"
+):
+    """Estimand: ``traffic``, the joint distribution of the first ``tokens`` tokens of live answers."""
+
+    spends_alpha: ClassVar[bool] = True
+    performance: ClassVar[bool] = False
+
+    name: str = "sampling"
+    estimand: Literal["traffic"] = "traffic"
+    maximum_tv: float = 0.1
+    """Total variation distance, averaged over prompts, that promotion must exclude, 0 to 1."""
+    tokens: int = 32
+    """Of each answer, from its first. The longer, the more there is to find and the harder the bound."""
+    maximum_n: int = 5_000
+    """Comparisons; from there on the answer stands."""
+    pass_without_bound_at: int | None = None
+    """Comparisons without a finding that count as a pass where samplers differ, so that no bound can be had.
+    None: never. How many a known change takes to be found, ``python -m bench.sampling`` prints."""
+
+    def __post_init__(self) -> None:
+        if not 0.001 <= self.maximum_tv <= 0.9:
+            raise ValueError(f"maximum_tv: {self.maximum_tv} is outside 0.001-0.9 (0 cannot be proved)")
+        if not 1 <= self.tokens <= 512:
+            raise ValueError(f"tokens: {self.tokens} is outside 1-512")
+        if not 1 <= self.maximum_n <= 1_000_000:
+            raise ValueError(f"maximum_n: {self.maximum_n} is outside 1-1000000 comparisons")
+        if self.pass_without_bound_at is not None and not 1 <= self.pass_without_bound_at <= self.maximum_n:
+            raise ValueError(
+                f"pass_without_bound_at: {self.pass_without_bound_at} is outside 1-{self.maximum_n}"
+            )
+
+    def initial(self) -> SamplingState:
+        """Before any evidence."""
+        return SamplingState()
+
+    def fold(self, state: SamplingState, evidence: Evidence) -> SamplingState:
+        """Bet on a comparison with drawn answers; all else, and all beyond the maximum, leaves the state
+        alone."""
+        if not isinstance(evidence, Comparison) or not reads(evidence) or state.candidate.n >= self.maximum_n:
+            return state
+        pairs, controls = usable(evidence.candidates), usable(evidence.controls)
+        if pairs:
+            answers, other = answers_of(pairs, self.tokens)
+            candidate = _TEST.step(state.candidate, answers, other)
+            higher = candidate.highest_nats > state.candidate.highest_nats
+            state = msgspec.structs.replace(
+                state,
+                candidate=candidate,
+                agreement=state.agreement.add(pairs, answers, other),
+                highest_id=evidence.capture_id if higher else state.highest_id,
+            )
+        if controls:
+            answers, other = answers_of(controls, self.tokens)
+            state = msgspec.structs.replace(
+                state,
+                control=_TEST.step(state.control, answers, other),
+                agreement=state.agreement.add_control(answers, other),
+            )
+        return state
+
+    def verdict(self, state: SamplingState, alpha: Alpha) -> Verdict:
+        """Always with the upper bound on total variation: in the interval and in the reason."""
+        agreement, n = state.agreement, state.candidate.n
+        promotion_nats = agreement.promotion_nats(self.maximum_tv)
+        answer, said, hold = self._answer(state, alpha, promotion_nats)
+        return Verdict(
+            gate=self.name,
+            answer=answer,
+            value=agreement.rate,
+            limit=self.maximum_tv,
+            n=n,
+            reason=f"first {self.tokens} tokens of {n} prompts: {said}; {agreement.said(alpha.promotion)}",
+            alpha=alpha.rollback,
+            deciding_id=state.highest_id if answer is Answer.FAIL else None,
+            rollback_nats=state.candidate.highest_nats,
+            promotion_nats=promotion_nats,
+            interval=(0.0, agreement.bound(alpha.promotion)),
+            hold=hold,
+        )
+
+    def _answer(self, state: SamplingState, alpha: Alpha, promotion_nats: float) -> tuple[Answer, str, bool]:
+        n, bar = state.candidate.n, threshold_nats(alpha.rollback)
+        found = f"log E {state.candidate.highest_nats:.1f}, {bar:.1f} needed"
+        if rejects(state.control.highest_nats, alpha.rollback):
+            said = (
+                f"baseline and control, one environment, are told apart (log E "
+                f"{state.control.highest_nats:.1f} over {state.control.n} comparisons, {bar:.1f} needed), so "
+                "nothing follows for the candidate; look whether one of them is asked under another load, in "
+                "another batch size or by another configuration"
+            )
+            return Answer.ERROR, said, True
+        if rejects(promotion_nats, alpha.promotion):
+            return Answer.PASS, f"what difference there is, is under {self.maximum_tv:g}", False
+        if rejects(state.candidate.highest_nats, alpha.rollback):
+            return Answer.FAIL, f"candidate and baseline draw from different distributions ({found})", False
+        uncoupled = state.agreement.uncoupled
+        enough = self.pass_without_bound_at
+        if uncoupled is not None and enough is not None and n >= enough:
+            said = (
+                f"no difference found in {n} comparisons ({found}), which the policy takes for a pass where "
+                f"seeds do not tie the arms together: {uncoupled}"
+            )
+            return Answer.PASS, said, False
+        said = f"no difference found ({found})"
+        if uncoupled is not None:
+            said += f", and none can be excluded by seeds: {uncoupled}"
+        if n >= self.maximum_n:
+            said += f"; undecided at its maximum of {self.maximum_n} comparisons, for good"
+        return Answer.INCONCLUSIVE, said, False
