@@ -52,10 +52,10 @@ $(VLLM_STAMP): requirements-vllm.lock
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-# The proxies that forkgate is measured against, in a venv of their own.
+# The proxies and the tests that forkgate is measured against, in a venv of their own.
 $(PEERS_STAMP): requirements-bench.lock
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.lock
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-bench.lock
 	touch $@
 
 # Resolve the newest versions that pyproject.toml allows and write them down.
