@@ -1,8 +1,9 @@
 """Comparisons as lines of JSON: what ``forkgate evidence export`` writes and ``gate evaluate`` reads.
 
-``docs/evidence-format.md`` is the reference. A line is everything that a store knows of one captured request;
-a reader needs only its ``comparison`` and its ``exchanges``, so that other tools can write them too. Pairs are
-always compared anew from the exchanges: numbers that a line states about them are checked, never believed.
+``docs/evidence-format.md`` is the reference. A line is everything that a store knows of one captured
+request; a reader needs only its ``comparison`` and its ``exchanges``, so that other tools can write them too.
+Pairs are always compared anew from the exchanges: numbers that a line states about them are checked, never
+believed.
 """
 
 from __future__ import annotations

