@@ -30,6 +30,7 @@ def fault_of(step: Step, depth: int) -> str | None:
                 and step.logprob is not None
                 and step.logprob <= ABOVE_ZERO_NATS
                 and list(tops) == sorted(tops, reverse=True)
+                and not math.isnan(sum(tops))  # among NaNs any order is sorted
             )
         )
     ):

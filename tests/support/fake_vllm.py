@@ -226,6 +226,13 @@ class FakeVllm:
             choice["logprobs"] = json.loads(json.dumps(choice["logprobs"]).replace("token_id:", "tok "))
         if self.lies_about("nan at token 2") and place == 2:
             choice["logprobs"]["token_logprobs"] = [float("nan")]
+        if self.lies_about("out of order at token 2") and place == 2:
+            tops = choice["logprobs"]["top_logprobs"]
+            choice["logprobs"]["top_logprobs"] = [
+                dict([first, *reversed(rest)]) for first, *rest in (list(top.items()) for top in tops)
+            ]
+        if self.lies_about("above zero at token 2") and place == 2:
+            choice["logprobs"]["token_logprobs"] = [0.5]
         if self.lies_about("fails at token 2") and place == 2:
             return {"error": {"message": "EngineCore died", "code": 500}}
         return event

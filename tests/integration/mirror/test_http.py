@@ -168,6 +168,8 @@ def test_an_exchange_that_went_as_itself_cannot_be_run_again() -> None:
         ("drops ids", Outcome.INVALID),
         ("drops logprobs", Outcome.INVALID),
         ("nan at token 2", Outcome.INVALID),
+        ("out of order at token 2", Outcome.INVALID),
+        ("above zero at token 2", Outcome.INVALID),
         ("echoes another prompt", Outcome.INVALID),
         ("miscounts", Outcome.INVALID),
         ("refuses all", Outcome.REFUSED),

@@ -50,6 +50,8 @@ def test_without_logprobs_only_the_token_counts() -> None:
         (step(logprob=math.nan), "logprob of token 7 is nan"),
         (step(logprob=0.5), "logprob of token 7 is 0.5"),
         (step(top_logprobs=(math.nan, -1.0, -2.0)), "logprob of token 7 is nan"),
+        (step(top_logprobs=(-0.5, math.nan, -2.0)), "logprob of token 8 is nan"),
+        (step(top_logprobs=(-0.5, -1.0, math.nan)), "logprob of token 9 is nan"),
         (step(top_logprobs=(math.inf, -1.0, -2.0)), "logprob of token 7 is inf"),
         (step(top_logprobs=(0.01, -1.0, -2.0)), "logprob of token 7 is 0.01"),
         (step(top_logprobs=(-0.5, -2.0, -1.0)), "top logprobs are not in descending order"),
