@@ -119,7 +119,7 @@ class Floors(msgspec.Struct, frozen=True, kw_only=True):
         """With one more pair of baseline and control."""
         if not pair.valid:
             return self
-        key = _key(pair)
+        key = key_of(pair)
         if key is None or (key not in self.tallies and len(self.tallies) >= MOST_FLOORS):
             return Floors(tallies=self.tallies, left_out=self.left_out + 1)
         before = self.tallies.get(key, FloorTally())
@@ -144,7 +144,7 @@ class Floors(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, pair: Pair) -> Found:
         """The floor that a pair of baseline and candidate is held against."""
-        key = _key(pair)
+        key = key_of(pair)
         if key is None:
             return Found(missing=f"no noise floor: the {pair.right.arm}'s concurrency is unknown")
         if key not in self.tallies:
@@ -196,7 +196,8 @@ def _steps_of(pair: Pair) -> Iterator[tuple[float | None, float | None]]:
         yield change, distance if distance is not None and distance >= 0.0 else None  # NaN measures nothing
 
 
-def _key(pair: Pair) -> str | None:
+def key_of(pair: Pair) -> str | None:
+    """The floor that a pair belongs to, as :class:`Floors` has it; None where its band is not known."""
     band = band_of(pair.right)
     return None if band is None else f"{path_of(pair.left)} band {band}"
 

@@ -7,7 +7,7 @@
     on_fail: rollback       # or hold
     gates:
       token_equality: {minimum_pairs: 1000}
-      slow: {kind: latency, source: live, metric: ttft, quantile: 0.95, maximum_ratio: 1.2}
+      slow: {kind: ttft, source: live, quantile: 0.95, maximum_ratio: 1.2}
     suites:                 # frozen samples that gates of the estimand `suite` read
       starter: {passes: 5}  # policies.suite_section
 

@@ -8,15 +8,22 @@ fields are what a policy file may say. To add one: write its file after the patt
 from __future__ import annotations
 
 from policies.gates.accuracy import Accuracy, AccuracyState
+from policies.gates.distribution_shift import DistributionShift, DistributionShiftState
 from policies.gates.error_rate import ErrorRate, ErrorRateState
-from policies.gates.latency import Latency, LatencyState
+from policies.gates.fork_hazard import ForkHazard, ForkHazardState
+from policies.gates.gpu_memory import GpuMemory, GpuMemoryState
 from policies.gates.length import Length, LengthState
+from policies.gates.logit_error import LogitError, LogitErrorState
 from policies.gates.position_margins import PositionMargins, PositionMarginsState
 from policies.gates.refusal import Refusal, RefusalState
 from policies.gates.rule_cases import RuleCases, RuleCasesState
+from policies.gates.sample_ratio import SampleRatio, SampleRatioState
 from policies.gates.sampling import Sampling, SamplingState
 from policies.gates.structured_output import StructuredOutput, StructuredOutputState
+from policies.gates.throughput import Throughput, ThroughputState
 from policies.gates.token_equality import TokenEquality, TokenEqualityState
+from policies.gates.tpot import Tpot, TpotState
+from policies.gates.ttft import Ttft, TtftState
 
 AnyGate = (
     RuleCases
@@ -27,8 +34,15 @@ AnyGate = (
     | PositionMargins
     | Sampling
     | TokenEquality
+    | ForkHazard
+    | LogitError
+    | DistributionShift
     | ErrorRate
-    | Latency
+    | SampleRatio
+    | Ttft
+    | Tpot
+    | Throughput
+    | GpuMemory
 )
 GateState = (
     RuleCasesState
@@ -39,8 +53,15 @@ GateState = (
     | PositionMarginsState
     | SamplingState
     | TokenEqualityState
+    | ForkHazardState
+    | LogitErrorState
+    | DistributionShiftState
     | ErrorRateState
-    | LatencyState
+    | SampleRatioState
+    | TtftState
+    | TpotState
+    | ThroughputState
+    | GpuMemoryState
 )
 
 KINDS: dict[str, type[AnyGate]] = {
@@ -54,8 +75,15 @@ KINDS: dict[str, type[AnyGate]] = {
         PositionMargins,
         Sampling,
         TokenEquality,
+        ForkHazard,
+        LogitError,
+        DistributionShift,
         ErrorRate,
-        Latency,
+        SampleRatio,
+        Ttft,
+        Tpot,
+        Throughput,
+        GpuMemory,
     )
 }
 """Kind to limits."""
@@ -65,23 +93,37 @@ __all__ = [
     "Accuracy",
     "AccuracyState",
     "AnyGate",
+    "DistributionShift",
+    "DistributionShiftState",
     "ErrorRate",
     "ErrorRateState",
+    "ForkHazard",
+    "ForkHazardState",
     "GateState",
-    "Latency",
-    "LatencyState",
+    "GpuMemory",
+    "GpuMemoryState",
     "Length",
     "LengthState",
+    "LogitError",
+    "LogitErrorState",
     "PositionMargins",
     "PositionMarginsState",
     "Refusal",
     "RefusalState",
     "RuleCases",
     "RuleCasesState",
+    "SampleRatio",
+    "SampleRatioState",
     "Sampling",
     "SamplingState",
     "StructuredOutput",
     "StructuredOutputState",
+    "Throughput",
+    "ThroughputState",
     "TokenEquality",
     "TokenEqualityState",
+    "Tpot",
+    "TpotState",
+    "Ttft",
+    "TtftState",
 ]

@@ -50,12 +50,17 @@ class Alpha(msgspec.Struct, frozen=True, kw_only=True):
 class Gate(Protocol[State]):
     """One frozen question about the evidence."""
 
-    spends_alpha: ClassVar[bool]
-    """Whether it tests a hypothesis, and so needs a share of the rollout's alpha to roll back. A cap, or a
-    gate that acts on what was seen, spends none."""
     performance: ClassVar[bool]
     """Whether it is part of the performance contract (R25): missed at level ``token``, it stops the rollout
     at a choice for a person instead of rolling back."""
+
+    @property
+    def spends_alpha(self) -> bool:
+        """Whether it tests a hypothesis, and so needs a share of the rollout's alpha to roll back.
+
+        A cap, or a gate that acts on what was seen, spends none. A gate's limits may decide it.
+        """
+        ...
 
     @property
     def name(self) -> str:

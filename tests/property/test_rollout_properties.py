@@ -35,7 +35,7 @@ gates:
   token_equality: {{minimum_pairs: 3}}
   live_errors: {{kind: error_rate, source: live, maximum: 0.3, minimum_requests: 4}}
   shadow_errors: {{kind: error_rate, source: shadow, maximum: 0.3, minimum_requests: 2}}
-  slow: {{kind: latency, source: live, metric: ttft, maximum_ratio: 1.5, minimum_requests: 3}}
+  slow: {{kind: ttft, source: live, maximum_ratio: 1.5, minimum_requests: 3}}
 """
     )
     for on_fail in ("rollback", "hold")

@@ -6,15 +6,17 @@ import msgspec
 import pytest
 
 from policies.errors import PolicyError
-from policies.gates import KINDS, ErrorRate, Latency, TokenEquality
+from policies.gates import KINDS, ErrorRate, TokenEquality, Ttft
 from policies.policy import SHIPPED, Level, OnFail, Policy, load_policy, policy_of, shipped_text
+
+KNOWN = ", ".join(KINDS)
 
 GOOD = """
 level: token
 alpha: 0.05
 gates:
   token_equality: {minimum_pairs: 7}
-  slow: {kind: latency, source: live, metric: ttft, maximum_ratio: 1.5}
+  slow: {kind: ttft, source: live, maximum_ratio: 1.5}
 """
 
 
@@ -23,7 +25,7 @@ def test_a_policy_is_read_with_its_defaults():
     assert policy.level is Level.TOKEN
     assert policy.on_fail is OnFail.ROLLBACK
     assert policy.gates["token_equality"] == TokenEquality(minimum_pairs=7)
-    assert policy.gates["slow"] == Latency(name="slow", source="live", metric="ttft", maximum_ratio=1.5)
+    assert policy.gates["slow"] == Ttft(name="slow", source="live", maximum_ratio=1.5)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -46,7 +48,7 @@ def test_the_audit_policy_lets_any_fork_send_traffic_home():
 def test_the_digest_is_of_the_meaning_not_of_the_writing():
     other = """
 gates:
-  slow: {maximum_ratio: 1.50, metric: ttft, source: live, kind: latency, quantile: 0.95}
+  slow: {maximum_ratio: 1.50, source: live, kind: ttft, quantile: 0.95}
   token_equality:
     minimum_pairs: 7   # a comment
 on_fail: rollback
@@ -136,15 +138,12 @@ REFUSED = [
         HEAD + "gates: {tokn_equality: {}}",
         (
             "p: gates.tokn_equality: unknown gate, did you mean token_equality?; known are "
-            "token_equality, error_rate, latency (a gate of another name needs `kind`)"
+            f"{KNOWN} (a gate of another name needs `kind`)"
         ),
     ),
     (
-        HEAD + "gates: {mine: {kind: latenci}}",
-        (
-            "p: gates.mine.kind: latenci: unknown gate, did you mean latency?; known are "
-            "token_equality, error_rate, latency"
-        ),
+        HEAD + "gates: {mine: {kind: ttf}}",
+        (f"p: gates.mine.kind: ttf: unknown gate, did you mean ttft?; known are {KNOWN}"),
     ),
     (
         HEAD + "gates: {token_equality: 5}",
@@ -167,11 +166,11 @@ REFUSED = [
     ),
     (
         HEAD + "gates: {error_rate: {source: live}}",
-        "p: gates.error_rate.maximum: missing; this gate has no default for it",
+        "p: gates.error_rate.maximum or margin: give at least one, or the gate limits nothing",
     ),
     (
         HEAD + "gates: {error_rate: {source: live, maximum: lots}}",
-        "p: gates.error_rate.maximum: expected `float`, got `str`",
+        "p: gates.error_rate.maximum: expected `float | null`, got `str`",
     ),
     (
         HEAD + "gates: {error_rate: {source: live, maximum: 2}}",
@@ -186,20 +185,23 @@ REFUSED = [
         "p: gates.error_rate.source: 'dead' is unknown; known are live, shadow",
     ),
     (
-        HEAD + "gates: {latency: {source: live, metric: ttft}}",
-        "p: gates.latency.maximum_s or maximum_ratio: give at least one, or the gate limits nothing",
+        HEAD + "gates: {ttft: {source: live}}",
+        "p: gates.ttft.margin or maximum_s: give at least one (or maximum_ratio), or the gate limits nothing",
     ),
     (
-        HEAD + "gates: {latency: {source: live, metric: tpot, maximum_s: 1}}",
-        ("p: gates.latency.metric: tpot needs token counts, which live records lack; set source: shadow"),
+        HEAD + "gates: {tpot: {source: live, maximum_s: 1}}",
+        (
+            "p: gates.tpot.source: unknown key; tpot knows estimand, quantile, margin, promotion_margin, "
+            "threshold_s, freeze_n, block_s, maximum_n, maximum_s, maximum_ratio, minimum_requests, window_s"
+        ),
     ),
     (
-        HEAD + "gates: {latency: {source: live, metric: ttft, maximum_s: -1}}",
-        "p: gates.latency.maximum_s: -1.0 is not above 0",
+        HEAD + "gates: {ttft: {source: live, maximum_s: -1}}",
+        "p: gates.ttft.maximum_s: -1.0 is not above 0",
     ),
     (
-        HEAD + "gates: {latency: {source: live, metric: ttft, maximum_s: 1, quantile: 95}}",
-        "p: gates.latency.quantile: 95.0 is outside 0-1, both excluded",
+        HEAD + "gates: {ttft: {source: live, maximum_s: 1, quantile: 95}}",
+        "p: gates.ttft.quantile: 95.0 is outside 0-1, both excluded",
     ),
     (
         HEAD + "level: token\n",

@@ -1,0 +1,221 @@
+"""Does the candidate fork from the baseline earlier than the control does (R24)? Needs no logprobs.
+
+One bet a comparison: the first of its replicates, in order, whose candidate and control forked at different
+tokens. Candidate and control must have run in one band of concurrency, since how full a batch was alone makes
+forks. Replicates are not added up: the majority of several would exceed the tolerated ratio where each of
+them does not.
+
+Above temperature 0 the comparison needs one sampler on both arms. A fork between equal distributions shows
+another (:mod:`comparator.taxonomy`, *sampling stream*): it does not bet, and where a tenth of the triples are
+such, the gate is disabled with that reason; the sampling gate decides then.
+
+An arm that was cut short without a fork (a failure, a timeout, an abort) is known to be equal as far as it
+went: the order is taken where that settles it, and is a tie where it does not.
+
+Rollback: E against "the candidate's fork hazard is at most ``ratio`` times the control's"
+(:func:`comparator.sequential.fork_hazard`). Promotion, the other way round: E against "it is at least
+``promotion_ratio`` times" (:func:`comparator.sequential.shortfall`, same ground).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import ClassVar, Literal
+
+import msgspec
+
+from comparator.comparison import Comparison, Triple
+from comparator.floor import Floor
+from comparator.pair import Pair
+from comparator.records import Outcome
+from comparator.sequential import BernoulliTest, Counts, Mixture, Tally, mean_interval, shortfall
+from comparator.sequential import fork_hazard as earlier_than
+from comparator.taxonomy import Allowance, ForkClass, classify_fork
+from policies.gates.base import Alpha, Evidence
+from policies.gates.betting import INTERVAL_ALPHA, Look, answer_of, check_at_least, undecided
+from policies.verdict import Answer, Verdict
+
+_MOST_RATIO = 100.0
+_FEWEST_STREAMS = 3
+_NO_ALLOWANCE = Allowance(spacing_nats=0.0, floor=Floor())
+_SHARES = Mixture.geometric(0.02, 0.6, 6)
+"""Alternatives of promotion: hazards from just under the ratio to well under it."""
+
+
+class ForkHazardState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fork_hazard"):
+    """Who forked first, and what could not be asked."""
+
+    first: Tally = Tally()
+    """Ones: the candidate. Zeros: the control. Ties: both at one token, neither, or not known."""
+    unmatched: int = 0
+    """Comparisons whose candidate and control ran in different bands, or in unknown ones."""
+    without_control: int = 0
+    """Comparisons without a valid pair of either."""
+    streams: int = 0
+    """Comparisons whose arms drew from equal distributions by another sampler or seed."""
+    look: Look = Look()
+    """Of the probability that the candidate forks first, ties apart."""
+    last_id: str | None = None
+    """The newest capture whose candidate forked first."""
+
+    def merge(self, other: ForkHazardState) -> ForkHazardState:
+        """Counts of both, exactly; interval and capture are this one's where it has any."""
+        return ForkHazardState(
+            first=self.first.merge(other.first),
+            unmatched=self.unmatched + other.unmatched,
+            without_control=self.without_control + other.without_control,
+            streams=self.streams + other.streams,
+            look=self.look if self.look.n >= other.look.n else other.look,
+            last_id=self.last_id or other.last_id,
+        )
+
+
+class ForkHazard(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="fork_hazard"
+):
+    """Estimand: ``traffic``. Value: how often the candidate is first, of the triples in which one is."""
+
+    spends_alpha: ClassVar[bool] = True
+    performance: ClassVar[bool] = False
+
+    name: str = "fork_hazard"
+    estimand: Literal["traffic"] = "traffic"
+    ratio: float = 1.5
+    """Tolerated: how many times as likely the candidate is to fork at a token as the control is."""
+    promotion_ratio: float | None = None
+    """What promotion must rule out; the same where it is not given."""
+    maximum_n: int = 10_000
+    """Triples, ties included; then the gate stays as it is."""
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.ratio <= _MOST_RATIO:
+            raise ValueError(
+                f"ratio: {self.ratio} is outside 1-{_MOST_RATIO:g}; 1 is the control's own hazard"
+            )
+        if self.promotion_ratio is None:
+            if self.ratio < 1.01:
+                raise ValueError(
+                    f"promotion_ratio: missing, and ratio {self.ratio} lets nothing pass, for no evidence "
+                    "shows 'not earlier at all'; give one above 1, such as 1.5"
+                )
+        elif not max(self.ratio, 1.01) <= self.promotion_ratio <= _MOST_RATIO:
+            raise ValueError(
+                f"promotion_ratio: {self.promotion_ratio} is outside {max(self.ratio, 1.01):g}-"
+                f"{_MOST_RATIO:g} (at least the ratio)"
+            )
+        check_at_least("maximum_n", self.maximum_n, 10, "fewer triples decide nothing")
+
+    def initial(self) -> ForkHazardState:
+        """Before any evidence."""
+        return ForkHazardState()
+
+    def fold(self, state: ForkHazardState, evidence: Evidence) -> ForkHazardState:
+        """Bet once on a comparison of live traffic whose cluster is new; all else leaves the state alone."""
+        if not isinstance(evidence, Comparison) or evidence.repeat or evidence.sample is not None:
+            return state
+        if self._triples(state) >= self.maximum_n:
+            return state
+        valid = [triple for triple in evidence.triples if triple.valid]
+        if not valid:
+            return msgspec.structs.replace(state, without_control=state.without_control + 1)
+        matched = [triple for triple in valid if triple.band is not None]
+        if not matched:
+            return msgspec.structs.replace(state, unmatched=state.unmatched + 1)
+        coupled = [triple for triple in matched if not _other_stream(triple)]
+        if not coupled:
+            return msgspec.structs.replace(state, streams=state.streams + 1)
+        x = next((order for order in map(order_of, coupled) if order is not None), None)
+        first = state.first.add(x)
+        look = state.look
+        if x is not None and look.due(first.n):
+            look = Look(n=first.n, span=_span(first))
+        last_id = evidence.capture_id if x else state.last_id
+        return msgspec.structs.replace(state, first=first, look=look, last_id=last_id)
+
+    def _triples(self, state: ForkHazardState) -> int:
+        return state.first.n + state.first.ties + state.streams
+
+    def verdict(self, state: ForkHazardState, alpha: Alpha) -> Verdict:
+        """Fail when the candidate is first too often, pass when that is ruled out."""
+        test, other_way = _tests(self.ratio, self.promotion_ratio)
+        rollback_nats, promotion_nats = test.log_e(state.first), other_way.log_e(state.first)
+        answer = answer_of(rollback_nats, promotion_nats, alpha)
+        first, n = state.first, state.first.n
+        said = (
+            f"the candidate forked before the control in {first.ones} of {n} triples, {first.ties} ties; "
+            f"{test.p0 * n:.1f} would be {self.ratio:g} times the control's hazard"
+        )
+        triples = self._triples(state)
+        if state.streams >= _FEWEST_STREAMS and 10 * state.streams >= triples:
+            answer = Answer.INCONCLUSIVE
+            said = (
+                f"disabled: in {state.streams} of {triples} comparisons the arms drew from equal "
+                "distributions by another sampler or seed, so forks tell nothing; the sampling gate decides"
+            )
+        elif answer is Answer.INCONCLUSIVE:
+            said += f"; {undecided(triples, self.maximum_n, 'triples')}"
+        if state.unmatched or (state.without_control and not triples):
+            said += (
+                f"; left out: {state.unmatched} comparisons in unmatched bands of concurrency, "
+                f"{state.without_control} without a control"
+            )
+        return Verdict(
+            gate=self.name,
+            answer=answer,
+            value=first.ones / n if n else None,
+            limit=test.p0,
+            n=n,
+            reason=said,
+            alpha=alpha.rollback,
+            deciding_id=state.last_id if answer is Answer.FAIL else None,
+            estimand=self.estimand,
+            rollback_nats=rollback_nats,
+            promotion_nats=promotion_nats,
+            interval=state.look.span,
+        )
+
+
+def order_of(triple: Triple) -> bool | None:
+    """True when the candidate forked first, False when the control did, None when neither is known to."""
+    mine, mine_known = _forked_at(triple.candidate)
+    other, other_known = _forked_at(triple.control)
+    if mine == other or (mine < other and not mine_known) or (other < mine and not other_known):
+        return None
+    return mine < other
+
+
+def _other_stream(triple: Triple) -> bool:
+    """Above temperature 0 the rule asks for neither floor nor precision."""
+    return any(
+        pair.fork is not None
+        and pair.left.sampling.temperature > 0
+        and classify_fork(pair.fork, pair.left.sampling, _NO_ALLOWANCE).fork_class
+        is ForkClass.SAMPLING_STREAM
+        for pair in (triple.candidate, triple.control)
+    )
+
+
+def _forked_at(pair: Pair) -> tuple[float, bool]:
+    """(index, True) of a fork, infinite for none; (tokens, False) of an arm equal until it broke off."""
+    if pair.fork is not None:
+        return float(pair.fork.fork_index), True
+    if pair.right.outcome is Outcome.COMPLETED:
+        return math.inf, True
+    return float(min(len(pair.left.steps), len(pair.right.steps))), False
+
+
+def _span(first: Tally) -> tuple[float, float]:
+    values = [(0.0, first.zeros), (1.0, first.ones)]
+    kept = [(value, count) for value, count in values if count]
+    counts = Counts(values=tuple(v for v, _ in kept), counts=tuple(c for _, c in kept))
+    found = mean_interval(counts, INTERVAL_ALPHA, lower=0.0)
+    assert found.low is not None
+    assert found.high is not None
+    return found.low, found.high
+
+
+@functools.lru_cache(maxsize=64)
+def _tests(ratio: float, promotion_ratio: float | None) -> tuple[BernoulliTest, BernoulliTest]:
+    beyond = ratio if promotion_ratio is None else promotion_ratio
+    return earlier_than(ratio), shortfall(beyond / (1.0 + beyond), _SHARES)
