@@ -12,6 +12,8 @@ equal. Where a stored comparison contradicts itself, that is a *problem*, as a v
 
 from __future__ import annotations
 
+import enum
+import struct
 from collections.abc import Iterator
 
 import msgspec
@@ -89,7 +91,6 @@ def recompute(reader: EvidenceReader, rollout: str) -> Recomputed:
 
 
 _Key = tuple[int, str, float]
-_canonical = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 class _Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,6 +307,8 @@ def _held_against(row: VerdictRow, given: _Given) -> Checked:
 
 def _as_stored(value: object) -> object:
     """As SQLite gives it back: it has no NaN. The whole verdict beside it keeps every bit."""
+    if isinstance(value, enum.Enum):
+        return value.value
     if isinstance(value, float) and value != value:
         return None
     if isinstance(value, tuple) and any(part != part for part in value):
@@ -314,7 +317,7 @@ def _as_stored(value: object) -> object:
 
 
 def _same(mine: RolloutState, other: RolloutState) -> bool:
-    return _canonical(_comparable(mine)) == _canonical(_comparable(other))
+    return _alike(_comparable(mine), _comparable(other))
 
 
 def _comparable(state: RolloutState) -> object:
@@ -322,6 +325,17 @@ def _comparable(state: RolloutState) -> object:
     if state.latch is not None:
         state = msgspec.structs.replace(state, latch=msgspec.structs.replace(state.latch, durable=True))
     return msgspec.to_builtins(state)
+
+
+def _alike(mine: object, other: object) -> bool:
+    """Equal plain values, floats by their bits: a NaN is what it was, and -0 is not 0."""
+    if isinstance(mine, dict) and isinstance(other, dict):
+        return mine.keys() == other.keys() and all(_alike(value, other[key]) for key, value in mine.items())
+    if isinstance(mine, list) and isinstance(other, list):
+        return len(mine) == len(other) and all(map(_alike, mine, other))
+    if isinstance(mine, float) and isinstance(other, float):
+        return struct.pack("<d", mine) == struct.pack("<d", other)
+    return mine == other
 
 
 __all__ = ["Checked", "Recomputed", "recompute"]
