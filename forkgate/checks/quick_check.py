@@ -238,7 +238,7 @@ def _findings(
             found_of(
                 prompt.id,
                 prompt.category,
-                [(0, pair)] if compared else [],
+                [(1, pair)] if compared else [],
                 failed,
                 allowance,
                 said((pair.left,)),

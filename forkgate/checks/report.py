@@ -21,7 +21,8 @@ class ForkFound(msgspec.Struct, frozen=True, kw_only=True):
     """One fork of one pair."""
 
     run: int
-    """Which repetition forked from the first, from 1; 0 in a quick check, or between two endpoints."""
+    """The run that forked from the first one, counted from 1: 2 is the first repetition. 1 where two first
+    runs are compared: in a quick check, and between two endpoints."""
     left: str
     """Endpoint."""
     right: str

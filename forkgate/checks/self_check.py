@@ -116,7 +116,7 @@ def judge(
         prompt = next(one.prompt for one in found if one.forks)
         where = (
             f"run {one.run} on {one.right}"
-            if one.run
+            if one.run > 1
             else f"{one.right} differs from {one.left}, their first run"
         )
         classes = ", ".join(f"{count} {name}" for name, count in sorted(classes_of(found).items()))
@@ -161,14 +161,14 @@ def _findings(
     paired: list[list[tuple[int, Pair]]] = []
     for index in range(len(prompts)):
         pairs = [
-            (run, compare(mine[index][0], other))
+            (run + 1, compare(mine[index][0], other))
             for mine in answers
             for run, other in enumerate(mine[index])
             if run > 0
         ]
         reference = answers[0][index][0]
         pairs += [
-            (0, compare(reference, msgspec.structs.replace(mine[index][0], arm=Arm.CONTROL)))
+            (1, compare(reference, msgspec.structs.replace(mine[index][0], arm=Arm.CONTROL)))
             for mine in answers[1:]
         ]
         # Answers that did not come are told as such; what was seen before one broke off counts.

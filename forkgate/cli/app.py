@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from forkgate.cli import check, evidence, processes, rollout, status, verdict
 from forkgate.cli import config as config_commands
-from forkgate.cli import evidence, processes, rollout, status, verdict
 from forkgate.cli.exits import Exit
 from forkgate.cli.output import data
 
@@ -58,6 +58,7 @@ app.command("engine", context_settings=processes.PASS_THROUGH, add_help_option=F
 app.add_typer(config_commands.app, name="config")
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(evidence.app, name="evidence")
+app.add_typer(check.app, name="check")
 app.add_typer(verdict.app, name="verdict")
 
 

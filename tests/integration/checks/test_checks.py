@@ -122,12 +122,12 @@ def test_unsteady_baseline_fails_where_equal_tokens_are_asked(level: Level) -> N
     assert report.answer is Answer.FAIL
     assert report.reason == (
         "old does not reproduce itself: 4 of 8 repeated answers forked (4 precision_drift; the first in "
-        "prompt 'lighthouse' at output token 2, run 2 on http://old), so token equality cannot be asked of "
+        "prompt 'lighthouse' at output token 2, run 3 on http://old), so token equality cannot be asked of "
         "it: choose level statistical, or make it deterministic"
     )
     assert report.classes == {"precision_drift": 4}
     fork = report.prompts[0].forks[0]
-    assert (fork.run, fork.fork_index, fork.left_margin_nats) == (2, 2, pytest.approx(0.01))
+    assert (fork.run, fork.fork_index, fork.left_margin_nats) == (3, 2, pytest.approx(0.01))
 
 
 def test_unsteady_baseline_passes_at_statistical_with_its_floor_told() -> None:
