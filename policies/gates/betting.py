@@ -112,23 +112,30 @@ class Margins(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def check_margins(margin: float, promotion_margin: float | None, unit: str) -> None:
+def check_margins(margin: float, promotion_margin: float | None, steps: int, unit: str) -> None:
     """Refuse margins that mean nothing, or that nothing could pass.
+
+    Args:
+        margin: what rollback tolerates.
+        promotion_margin: what promotion must rule out; None: the same.
+        steps: of the grid, which swallows a promotion margin under one step.
+        unit: what the margins are, for the message.
 
     Raises:
         ValueError: naming the field, for the policy file's error.
     """
+    least = max(0.001, 1.0 / steps)
     if not 0.0 <= margin <= _MOST_MARGIN:
         raise ValueError(f"margin: {margin} is outside 0-{_MOST_MARGIN} ({unit})")
     if promotion_margin is None:
-        if margin < 0.001:
+        if margin < least:
             raise ValueError(
                 f"promotion_margin: missing, and margin {margin} lets nothing pass, for no evidence shows "
-                "'not worse at all'; give one from 0.001 on"
+                f"'not worse at all'; give one from {least:g} on"
             )
-    elif not max(margin, 0.001) <= promotion_margin <= _MOST_MARGIN:
+    elif not max(margin, least) <= promotion_margin <= _MOST_MARGIN:
         raise ValueError(
-            f"promotion_margin: {promotion_margin} is outside {max(margin, 0.001):g}-{_MOST_MARGIN} "
+            f"promotion_margin: {promotion_margin} is outside {max(margin, least):g}-{_MOST_MARGIN} "
             f"({unit}, at least the margin)"
         )
 
@@ -171,4 +178,4 @@ def _tests(margin: float, promotion_margin: float | None, steps: int) -> tuple[M
     half_step = 0.5 / steps
     widened = margin + half_step if margin > 0.0 else 0.0
     bets = Mixture.geometric(0.05, 0.95 / (1.0 + widened), 6)
-    return rollback(widened, bets), promotion(max(0.0, beyond - half_step), bets)
+    return rollback(widened, bets), promotion(beyond - half_step, bets)

@@ -98,7 +98,7 @@ class DistributionShift(
     """Comparisons that bet; then the gate stays as it is."""
 
     def __post_init__(self) -> None:
-        check_margins(self.margin, self.promotion_margin, "a share of pairs")
+        check_margins(self.margin, self.promotion_margin, _STEPS, "a share of pairs")
         if not 0.0 < self.cap_nats <= 100.0:
             raise ValueError(f"cap_nats: {self.cap_nats} is outside 0-100 nats, 0 excluded; 1 is usual")
         check_at_least("maximum_n", self.maximum_n, 10, "fewer comparisons decide nothing")

@@ -102,7 +102,9 @@ class DurationGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 "margin or maximum_s: give at least one (or maximum_ratio), or the gate limits nothing"
             )
         if self.margin is not None:
-            check_margins(self.margin, self.promotion_margin, "a share of requests over the threshold")
+            check_margins(
+                self.margin, self.promotion_margin, _STEPS, "a share of requests over the threshold"
+            )
         elif self.promotion_margin is not None or self.threshold_s is not None:
             field = "promotion_margin" if self.promotion_margin is not None else "threshold_s"
             raise ValueError(f"{field}: given without margin, so that nothing is tested; give a margin too")

@@ -100,7 +100,7 @@ class ErrorRate(
                 f"maximum: {self.maximum} is outside 0-1 (a share of requests; 1 could never fail)"
             )
         if self.margin is not None:
-            check_margins(self.margin, self.promotion_margin, "a share of requests")
+            check_margins(self.margin, self.promotion_margin, _STEPS, "a share of requests")
             if self.source == "shadow":
                 raise ValueError(
                     "margin: tests live requests only, since a shadow exists only where the baseline "

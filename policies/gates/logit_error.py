@@ -98,7 +98,7 @@ class LogitError(
                 f"exceedance: {self.exceedance} is outside 0-1, both excluded (a share of requests)"
             )
         check_at_least("floor_requests", self.floor_requests, 10, "fewer show too little of a floor")
-        check_margins(self.margin, self.promotion_margin, "a mean sign")
+        check_margins(self.margin, self.promotion_margin, _SIGN_STEPS, "a mean sign")
         check_at_least("maximum_n", self.maximum_n, 10, "fewer requests decide nothing")
 
     @property
