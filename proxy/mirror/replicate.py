@@ -95,9 +95,11 @@ class ReplicateRun:
         try:
             await self._run_arms()
         finally:  # all have ended, unless this task itself was cancelled
-            for task in self._arms.values():
+            left = [task for task in self._arms.values() if not task.done()]
+            for task in left:
                 task.cancel()
-            await asyncio.gather(*self._arms.values(), return_exceptions=True)
+            if left:
+                await asyncio.wait(left)
         self._check()
         return tuple(self._pairs())
 
