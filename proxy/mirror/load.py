@@ -1,8 +1,8 @@
 """How busy a pool's endpoints are: by their own word, and by our count of arms there.
 
 An endpoint's own count of running requests is up to :data:`LOAD_AGE_S` old and holds our arms of that moment.
-So what is not ours is taken from it (its count less the arms that we had there as we asked), and our arms of
-now are added. What began or ended within that second is missed, and so are arms that the engine still keeps
+So what is not ours is taken from it (its count less the arms that we had there then), and our arms of now are
+added. What began or ended within that second is missed, and so are arms that the engine still keeps
 waiting: enough to tell bands of concurrency, whose borders lie a factor of two apart, no more.
 """
 
@@ -34,7 +34,8 @@ class _Reading(msgspec.Struct, frozen=True):
     load: Load | None
     """None: it was not told."""
     ours: int
-    """Arms that we had there as we asked."""
+    """Arms that we had there as we asked, or as the answer came where they were more by then: on an idle
+    endpoint an arm of ours is then never taken for somebody else's."""
 
 
 class PoolLoads:
@@ -124,7 +125,7 @@ class PoolLoads:
             load = await self._ask(index, endpoint)
         finally:
             del self._asking[index]
-        self._readings[index] = _Reading(asked_s, load, ours)
+        self._readings[index] = _Reading(asked_s, load, max(ours, self._arms[index]))
 
     async def _ask(self, index: int, endpoint: ShadowEndpoint) -> Load | None:
         engine = endpoint.engine

@@ -87,11 +87,10 @@ class ReplicateRun:
             Dropped: nothing came of it.
         """
         if self._encoded.mismatch and Arm.CANDIDATE in self._places:
-            left, right = (
-                self._unrun(arm, Outcome.ABORTED, "not run: the arms' prompt token IDs differ")
-                for arm in (Arm.BASELINE, Arm.CANDIDATE)
-            )
-            return (compare(left, right),)
+            why = "not run: the arms' prompt token IDs differ"
+            for arm in (Arm.BASELINE, Arm.CANDIDATE):
+                self.ends[arm] = self._unrun(arm, Outcome.ABORTED, why)
+            return (compare(self.ends[Arm.BASELINE], self.ends[Arm.CANDIDATE]),)
         try:
             await self._run_arms()
         finally:  # all have ended, unless this task itself was cancelled

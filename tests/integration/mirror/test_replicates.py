@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from comparator.compare import compare
+from comparator.pair import SetAside
 from comparator.records import Arm, Outcome
 from engines.base import EngineUnavailable, Finish, Prompt, Steps
 from proxy.mirror import derive_seed
@@ -81,6 +82,25 @@ def test_a_greedy_request_runs_once() -> None:
     async def main() -> None:
         async with rig(replicates=5) as made:
             assert len((await made.comparison(fields={"temperature": 0})).pairs) == 1
+
+    run(main)
+
+
+def test_prompts_that_differ_are_told_once() -> None:
+    async def main() -> None:
+        async with rig(FakeEngine(), FakeEngine(encode_shift=1), replicates=5) as made:
+            (pair,) = (await made.comparison(fields=WARM)).pairs
+            assert pair.set_aside is SetAside.ENCODING_MISMATCH
+
+    run(main)
+
+
+def test_a_candidate_that_refuses_the_call_itself_is_told_once() -> None:
+    async def main() -> None:
+        async with rig(FakeEngine(), FakeEngine(encode_error=DOWN), replicates=5) as made:
+            (pair,) = (await made.comparison(fields=WARM)).pairs
+            assert pair.right.outcome is Outcome.FAILED
+            assert len(made.baseline[0].engine.prompts) == 1
 
     run(main)
 

@@ -77,6 +77,25 @@ def test_a_load_that_is_not_told_leaves_only_our_own_arms_where_nobody_else_work
     run(main)
 
 
+def test_an_arm_that_begins_while_the_load_is_asked_for_is_not_counted_twice() -> None:
+    class Slow(FakeEngine):
+        async def load(self) -> Load:
+            await asyncio.sleep(0)
+            return load(running=1)  # ours: it had arrived by then
+
+    async def main() -> None:
+        rig = Rig(dedicated=True)
+        rig.endpoint.engine = Slow()
+        reading = asyncio.create_task(rig.loads.refresh([0]))
+        await asyncio.sleep(0)
+        assert rig.loads.arm_starts(0) == Fact(value=1)
+        await reading
+        rig.loads.arm_ends(0)
+        assert rig.loads.arm_starts(0) == Fact(value=1)  # the control, alone again
+
+    run(main)
+
+
 def test_an_old_reading_is_no_count() -> None:
     async def main() -> None:
         rig = Rig()
