@@ -9,11 +9,12 @@ An answer is a sequence of token IDs, ended by :data:`END` where the model ended
 
 Features are hashed into a fixed number of buckets, so that a state has one size whatever the vocabulary. Two
 features in one bucket cost power, never validity. The hash is written out: the same buckets on every machine
-and in every process.
+and in every process. Features that come again are remembered, not hashed again.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -29,6 +30,7 @@ _MASK = (1 << 64) - 1
 _POSITION, _TOKEN, _NEIGHBOURS = 1, 2, 3
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def bucket(kind: int, first: int, second: int, buckets: int) -> int:
     """Where a feature is counted: 64-bit multiply and shift (after Steele, Lea & Flood's SplitMix, 2014).
 

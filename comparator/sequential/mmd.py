@@ -57,7 +57,7 @@ from comparator.sequential.answers import Answer, check_answers, difference, lik
 from comparator.sequential.elementary import exp, log, log1p, log_sum_exp
 from comparator.sequential.errors import SequentialError
 
-_SHRINKAGE = 8.0
+SHRINKAGE = 8.0
 """κ: a feature seen fewer times than this says little of either arm."""
 FIRST = 4
 """Values of a payoff that only set its scale."""
@@ -188,7 +188,7 @@ def log_factor(u: float) -> float:
 
 def weight_of(baseline: int, candidate: int) -> float:
     """A bucket's weight in the witness: (B - C)/(B + C + κ), odd in the arms, within (-1, 1)."""
-    return (baseline - candidate) / (baseline + candidate + _SHRINKAGE)
+    return (baseline - candidate) / (baseline + candidate + SHRINKAGE)
 
 
 def _witness(found: dict[int, tuple[int, int]], counts: Sequence[int], offset: int, size: int) -> float:
