@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from comparator.comparison import Comparison
 from comparator.pair import ForkSeen
 from comparator.records import Fact, Outcome
 from engines.base import EngineUnavailable, Finish, Prompt, Steps
+from proxy.mirror import Dropped
 from tests.support.engines import FakeEndpoint, FakeEngine, endless, fake_step, raising, stalled, trickling
-from tests.support.mirror import EDGE, capture, rig
+from tests.support.mirror import EDGE, capture, rig, sample_ask
 from tests.support.waiting import eventually
 
 
@@ -264,7 +266,7 @@ def test_closing_does_not_wait_for_a_store_that_hangs(monkeypatch: pytest.Monkey
 
 
 def test_nothing_is_lost_when_everything_fails_at_random() -> None:
-    """Engines of every kind, stops and lifts in between: each capture still ends once."""
+    """Engines of every kind, controls, replicates, samples, stops and lifts in between: all end once."""
 
     async def main(seed: int) -> None:
         draw = random.Random(seed)
@@ -275,12 +277,29 @@ def test_nothing_is_lost_when_everything_fails_at_random() -> None:
             async for item in draw.choice(scripts)(prompt):
                 yield item
 
-        baseline = FakeEngine(script=moody)
+        baseline = [FakeEndpoint(FakeEngine(f"http://{name}", script=moody)) for name in ("a", "b")]
+        samples: list[asyncio.Task[Comparison]] = []
         async with rig(
-            baseline, FakeEngine(script=moody), in_flight=4, arm_timeout_s=0.05, queue_items=8
+            baseline[: draw.choice([1, 2])],
+            FakeEngine(script=moody),
+            in_flight=4,
+            arm_timeout_s=0.05,
+            queue_items=8,
+            control_percent=50.0,
+            timing_percent=30.0,
+            token_only_percent=50.0,
+            replicates=3,
+            samples_in_flight=2,
         ) as made:
-            for _ in range(30):
-                made.submit(draw.randrange(6), tenant=draw.choice(["a", "b"]))
+            for passage in range(30):
+                fields = {"temperature": draw.choice([0.0, 0.7])}
+                made.submit(draw.randrange(6), tenant=draw.choice(["a", "b"]), fields=fields)
+                asking = made.mirror.run_sample(
+                    "old-to-new", sample_ask(passage, control=draw.random() < 0.5)
+                )
+                samples.append(asyncio.create_task(asking))
+                if draw.random() < 0.2:
+                    draw.choice(samples).cancel()
                 await asyncio.sleep(draw.random() * 0.01)
                 action = draw.randrange(8)
                 if action == 0:
@@ -292,8 +311,10 @@ def test_nothing_is_lost_when_everything_fails_at_random() -> None:
                 elif action == 3:
                     made.sink.store_error = None
                 assert made.ledger.balance().balanced
+        for end in await asyncio.gather(*samples, return_exceptions=True):
+            assert isinstance(end, Comparison | Dropped | asyncio.CancelledError), end
 
-    for seed in range(4):
+    for seed in range(6):
         asyncio.run(main(seed))
 
 

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from comparator.compare import compare
+from comparator.comparison import CONCURRENCY
 from comparator.records import Outcome
 from engines import EngineOptions, open_engine
 from proxy.link.client import EdgeLink
@@ -78,6 +79,24 @@ def test_equal_servers_make_an_equal_pair() -> None:
             salts = {body.pop("cache_salt") for _, body in sent}
             assert len(salts) == 2
             assert sent[0] == sent[1]
+
+    run(main)
+
+
+def test_a_control_and_the_servers_own_count_of_what_runs_beside_it() -> None:
+    async def main() -> None:
+        baseline, candidate = FakeVllm(), FakeVllm()
+        async with http_rig(baseline, candidate, dedicated=False, control_percent=100.0) as made:
+            baseline.running = 6  # live work, for as long as this lasts
+            comparison = await made.comparison(**CHAT)
+            (triple,) = comparison.triples
+            assert triple.valid
+            ran = [triple.candidate.left, triple.candidate.right, triple.control.right]
+            assert [exchange.facts[CONCURRENCY].value for exchange in ran] == [7, 1, 7]
+            assert triple.band is None
+            asked = [body for path, body in baseline.requests if path == "/v1/completions"][-2:]
+            assert len({body.pop("cache_salt") for body in asked}) == 2
+            assert asked[0] == asked[1]
 
     run(main)
 
