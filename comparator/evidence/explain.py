@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import msgspec
 
 from comparator.compare import compare
+from comparator.comparison import SampleRef, Score
 from comparator.evidence.rows import Shown, StoredExchange, StoredFork, StoredPair
 from comparator.evidence.trace import Sameness, Trace, printable, short, trace_pair
-from comparator.floor import Floor
+from comparator.floor import Floor, Floors, Found
 from comparator.outcomes import FAILURES, OutcomeDifference, compare_outcomes
 from comparator.pair import Fork, ForkSide, Pair, SetAside
 from comparator.precision import DTYPES, spacing_nats
-from comparator.records import Exchange, Outcome, Step
+from comparator.records import Arm, Exchange, Outcome, Step
 from comparator.taxonomy import Allowance, classify_fork
 
 CONTEXT_TOKENS = 24
@@ -51,6 +52,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     capture_id: str
     rollout: str
     tenant: str
+    """Empty for a sample of a suite."""
+    replicate: int
+    repeat: bool
+    """Its prompt was met before in this rollout."""
+    timing: bool
+    sample: SampleRef | None
+    """Which frozen sample was asked; None for live traffic."""
+    scores: tuple[Score, ...]
+    """Of these two arms."""
     request_id: str
     started_unix_s: float
     pinned: str | None
@@ -63,9 +73,14 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """How the two arms ended, side by side; lengths also where steps were pruned."""
     fork: Fork | None
     fork_class: str | None
-    """Of the fork, by this pair alone: precision as the logprobs show it, no A/A floor. None without a fork
-    or a comparable pair."""
+    """Of the fork, by precision as the logprobs show it and the noise floor below. None without a fork or a
+    comparable pair."""
     fork_reason: str | None
+    floor: Floor | None
+    """What the baseline differs from itself by, on this road and in this band, from other stored controls of
+    the rollout. None where :attr:`fork_class` is, or where there is none."""
+    floor_missing: str | None
+    """Why there is none."""
     before: str | None
     """What both arms said before the fork, its last tokens; all of it without a fork."""
     max_error_nats: float | None
@@ -76,32 +91,51 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The pair computed again from the stored exchanges is the stored one; None where pruned."""
     replay: str | None
     """The command that runs this fork's arms again. None without a fork, and where a replay would be refused:
-    pruned, or sent as the client's own request. A replay runs a capture's first pair."""
+    pruned, or sent as the client's own request."""
 
 
-def explain(shown: Shown) -> tuple[Explanation, ...]:
-    """One explanation a stored pair, in order; none when the judge was killed before a pair was finished."""
+def explain(shown: Shown, floors: Floors | None = None) -> tuple[Explanation, ...]:
+    """One explanation a stored pair, in order; none when the judge was killed before a pair was finished.
+
+    Args:
+        shown: what the store knows of the capture.
+        floors: of the rollout's other captures (:meth:`EvidenceReader.floors`); without them no fork is
+            excused by noise.
+    """
+    floors = Floors() if floors is None else floors
     exchanges = {stored.exchange.exchange_id: stored for stored in shown.exchanges}
     return tuple(
-        _explain(shown, row, exchanges[row.left_exchange_id], exchanges[row.right_exchange_id])  # type: ignore[index]
+        _explain(shown, row, exchanges[row.left_exchange_id], exchanges[row.right_exchange_id], floors)  # type: ignore[index]
         for row in shown.pairs
     )
 
 
-def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredExchange) -> Explanation:
+def _explain(
+    shown: Shown, row: StoredPair, left: StoredExchange, right: StoredExchange, floors: Floors
+) -> Explanation:
     whole = left.exchange.as_tokens and right.exchange.as_tokens and not (left.pruned or right.pruned)
-    replayed = row.fork_index is not None and whole and row is shown.pairs[0]
     fork = _fork_of(shown.forks, row)
     pruned = left.pruned or right.pruned
     pair = _pair_of(row, fork, left.exchange, right.exchange)
     index = None if fork is None else fork.fork_index
-    attribution = None
+    attribution = found = None
     if fork is not None and pair.valid:
-        attribution = classify_fork(fork, left.exchange.sampling, _allowance(left.exchange, right.exchange))
+        found = floors.of(pair)
+        allowance = _allowance(left.exchange, right.exchange, found)
+        attribution = classify_fork(fork, left.exchange.sampling, allowance)
     return Explanation(
         capture_id=row.capture_id,
         rollout=row.rollout,
         tenant=row.tenant,
+        replicate=row.replicate,
+        repeat=row.repeat,
+        timing=row.timing,
+        sample=None if shown.comparison is None else shown.comparison.sample,
+        scores=tuple(
+            score
+            for score in shown.scores
+            if score.replicate == row.replicate and score.arm in (row.left_arm, row.right_arm)
+        ),
         request_id=row.request_id,
         started_unix_s=row.started_unix_s,
         pinned=shown.pinned,
@@ -114,19 +148,31 @@ def _explain(shown: Shown, row: StoredPair, left: StoredExchange, right: StoredE
         fork=fork,
         fork_class=None if attribution is None else attribution.fork_class.value,
         fork_reason=None if attribution is None else attribution.reason,
+        floor=None if found is None or found.missing is not None else found.floor,
+        floor_missing=None if found is None else found.missing,
         before=_before(left.exchange.steps or right.exchange.steps, index),
         max_error_nats=row.max_error_nats,
         token_texts=_texts(fork, left.exchange.steps, right.exchange.steps),
         traces=trace_pair(pair, pruned=pruned),
         stored_matches_recomputed=None if pruned else _holds(pair),
-        replay=f"forkgate evidence replay {row.capture_id}" if replayed else None,
+        replay=_replay(row) if row.fork_index is not None and whole else None,
     )
 
 
 def _fork_of(forks: Sequence[StoredFork], row: StoredPair) -> Fork | None:
     if row.fork_index is None:
         return None
-    return next((f.fork for f in forks if (f.left_arm, f.right_arm) == (row.left_arm, row.right_arm)), None)
+    wanted = (row.left_arm, row.right_arm, row.replicate)
+    return next((f.fork for f in forks if (f.left_arm, f.right_arm, f.replicate) == wanted), None)
+
+
+def _replay(row: StoredPair) -> str:
+    words = ["forkgate evidence replay", row.capture_id]
+    if row.right_arm != Arm.CANDIDATE:
+        words.append(f"--arm {row.right_arm}")
+    if row.replicate:
+        words.append(f"--replicate {row.replicate}")
+    return " ".join(words)
 
 
 def _pair_of(row: StoredPair, fork: Fork | None, left: Exchange, right: Exchange) -> Pair:
@@ -142,13 +188,13 @@ def _pair_of(row: StoredPair, fork: Fork | None, left: Exchange, right: Exchange
     )
 
 
-def _allowance(left: Exchange, right: Exchange) -> Allowance:
+def _allowance(left: Exchange, right: Exchange, found: Found) -> Allowance:
     spacings = []
     for exchange in (left, right):
         declared = exchange.facts.get("dtype")
         name = None if declared is None else DTYPES.get(str(declared.value))
         spacings.append(spacing_nats(name, exchange.steps))
-    return Allowance(spacing_nats=max(spacings), floor=Floor())
+    return Allowance(spacing_nats=max(spacings), floor=found.floor)
 
 
 def _holds(stored: Pair) -> bool:
@@ -231,7 +277,8 @@ def as_text(explanation: Explanation, *, top: int = 5) -> str:
     e = explanation
     lines = [
         f"capture {e.capture_id}",
-        f"rollout {short(e.rollout)}, tenant {short(e.tenant)}, request {short(e.request_id)}",
+        f"rollout {short(e.rollout)}, tenant {short(e.tenant) or 'none'}, request {short(e.request_id)}",
+        *_circumstances(e),
     ]
     if e.set_aside is not None:
         lines.append(f"set aside: {e.set_aside}: {printable(e.set_aside_reason or '')}")
@@ -239,7 +286,7 @@ def as_text(explanation: Explanation, *, top: int = 5) -> str:
         lines.append(f"kept: {printable(e.pinned)}")
     if e.pruned:
         lines.append("prompt and steps were pruned to make room; hashes and numbers below remain")
-    lines += ["", _arm_line(e.left), _arm_line(e.right), _ends_line(e), ""]
+    lines += ["", _arm_line(e.left), _arm_line(e.right), _ends_line(e), *_score_lines(e), ""]
     lines += _fork_lines(e, top)
     if e.replay is not None:
         lines += ["", f"run again: {e.replay}"]
@@ -248,6 +295,48 @@ def as_text(explanation: Explanation, *, top: int = 5) -> str:
     lines.append("")
     lines += [trace.line() for trace in e.traces]
     return "\n".join(lines) + "\n"
+
+
+def _circumstances(e: Explanation) -> list[str]:
+    """What sets this pair apart from one of a client's request, asked for the first time."""
+    lines = []
+    if e.sample is not None:
+        s = e.sample
+        lines.append(
+            f"sample {short(s.sample_id)} ({short(s.category)}) of suite {short(s.suite)}, pass "
+            f"{s.passage + 1} of {s.passes}, at the start of {short(s.stage)}"
+        )
+    if e.replicate:
+        lines.append(f"replicate {e.replicate}: the same request with another seed")
+    if e.repeat:
+        lines.append("repeat: its prompt was met before in this rollout, so it is no new evidence by prompt")
+    if e.timing:
+        lines.append("timing: drawn beforehand to run without logprobs, so that its times count")
+    return lines
+
+
+def _score_lines(e: Explanation) -> list[str]:
+    if not e.scores:
+        return []
+    said: dict[str, dict[str, str]] = {}
+    for score in e.scores:
+        value = f"no value ({short(score.error)})" if score.value is None else f"{score.value:g}"
+        said.setdefault(score.question, {})[score.arm.value] = value
+    both = (
+        f"{short(question)} {by_arm.get(e.left.arm, 'not asked')} / {by_arm.get(e.right.arm, 'not asked')}"
+        for question, by_arm in said.items()
+    )
+    return [f"scores {', '.join(both)}"]
+
+
+def _floor_line(e: Explanation) -> str:
+    if e.floor is None:
+        return f"  {printable(e.floor_missing or 'no noise floor')}: no noise is excused"
+    floor = e.floor
+    return (
+        f"  noise floor of {floor.n} control pairs: margins move by {floor.sigma_nats:.3g} nats (root mean "
+        f"square), total variation up to {floor.tv_q99:.3g} (99 %)"
+    )
 
 
 def _arm_line(side: Side) -> str:
@@ -326,7 +415,7 @@ def _fork_lines(e: Explanation, top: int) -> list[str]:
             f"at token {fork.max_error_index}"
         )
     if e.fork_class is not None:
-        lines += ["", f"  {e.fork_class.replace('_', ' ')}: {e.fork_reason}"]
+        lines += ["", f"  {e.fork_class.replace('_', ' ')}: {e.fork_reason}", _floor_line(e)]
     return lines
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from comparator.compare import compare
 from comparator.comparison import Comparison
 from comparator.evidence import tables
 from comparator.evidence.codec import ContentError
@@ -28,6 +29,7 @@ from comparator.evidence.journal import unpack
 from comparator.evidence.rows import JournalRow, LedgerCounts, Page, PlanRow, Shown, StoreStatus, VerdictRow
 from comparator.evidence.schema import prepare, version_of
 from comparator.evidence.whole import NotWholeError, comparison_of
+from comparator.floor import Floors
 from comparator.pair import ForkSeen
 from comparator.records import Arm, CaptureId
 
@@ -35,6 +37,8 @@ BUSY_TIMEOUT_S = 2.0
 """How long a statement waits for another process' lock before :class:`EvidenceBusy`."""
 
 MAX_PAGE = 1_000
+FLOOR_PAIRS = 200
+"""Control pairs that a noise floor is taken from, at most: a fraction of a second of work."""
 PAGE_ROWS = 500
 """Rows read at a time by what streams."""
 MIN_PREFIX = 8
@@ -257,6 +261,29 @@ class EvidenceReader:
             fork=stored.fork,
             replicate=stored.replicate,
         )
+
+    def floors(self, rollout: str, *, without: str, limit: int = FLOOR_PAIRS) -> Floors:
+        """The A/A floor of a rollout, by path and band, from its newest stored control pairs.
+
+        Args:
+            without: a capture whose own controls are left out: what is explained must not excuse itself.
+            limit: control pairs at most.
+        """
+        rows = self._all(
+            "SELECT pair.left_exchange_id, pair.right_exchange_id FROM pair "
+            "JOIN exchange l ON l.exchange_id = pair.left_exchange_id "
+            "JOIN exchange r ON r.exchange_id = pair.right_exchange_id "
+            "WHERE pair.rollout = ? AND pair.right_arm = 'control' AND pair.set_aside IS NULL "
+            "AND pair.capture_id != ? AND NOT l.pruned AND NOT r.pruned ORDER BY pair.id DESC LIMIT ?",
+            [rollout, without, limit],
+        )
+        floors = Floors()
+        for ids in reversed(rows):
+            found = self._all(f"{tables.EXCHANGE_SELECT} WHERE exchange_id IN (?, ?)", list(ids))
+            by_id = {row[0]: tables.exchange_of(row).exchange for row in found}
+            if len(by_id) == 2:  # else pruned since
+                floors = floors.add(compare(by_id[ids[0]], by_id[ids[1]]))
+        return floors
 
     def clusters(self, rollout: str, since_unix_s: float = 0.0) -> Iterator[str]:
         """The cluster of each kept comparison of live traffic with a valid pair of the candidate, repeats

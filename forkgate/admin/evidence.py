@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from comparator.evidence import EvidenceReader
+from comparator.evidence import EvidenceReader, Shown
 from comparator.evidence.explain import as_text, explain
 from comparator.evidence.export import json_safe
+from comparator.floor import Floors
+from comparator.records import Arm
 from forkgate.admin.errors import json_response
 from forkgate.admin.port import AdminPort, Refused
 from forkgate.admin.text import pair_line
@@ -19,6 +21,7 @@ from forkgate.admin.text import pair_line
 T = TypeVar("T")
 
 MAX_LIST = 1_000
+MAX_REPLICATE = 1_000
 EXPORT_CHUNK_BYTES = 262_144
 
 
@@ -44,9 +47,9 @@ class EvidenceRoutes:
 
     async def show(self, request: web.Request) -> web.Response:
         given = request.match_info["id"]
-        shown = await self._read(lambda reader: reader.show(reader.resolve(given)))
+        shown, floors = await self._read(lambda reader: _with_floors(reader, given))
         capture_id = shown.capture_id
-        explanations = explain(shown)
+        explanations = explain(shown, floors)
         text = "\n".join(as_text(one) for one in explanations)
         if not explanations:
             text = f"capture {capture_id} forked, and its pair was never finished"
@@ -54,7 +57,11 @@ class EvidenceRoutes:
         return json_response({**plain, "text": text})
 
     async def replay(self, request: web.Request) -> web.Response:
-        return json_response(await self._judge.replay(request.match_info["id"]))
+        replicate = _whole(request, "replicate", 0, MAX_REPLICATE, least=0)
+        arm = request.query.get("arm", Arm.CANDIDATE.value)
+        if arm not in (Arm.CANDIDATE, Arm.CONTROL):
+            raise Refused(400, f"arm: {arm!r} is neither candidate nor control", param="arm")
+        return json_response(await self._judge.replay(request.match_info["id"], replicate, arm))
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         filters = _filters(request)
@@ -79,6 +86,14 @@ class EvidenceRoutes:
                 return ask(reader)
 
         return await asyncio.to_thread(work)
+
+
+def _with_floors(reader: EvidenceReader, given: str) -> tuple[Shown, Floors]:
+    """A capture, and the noise floors that its forks are to be held against."""
+    shown = reader.show(reader.resolve(given))
+    if not any(row.fork_index is not None for row in shown.pairs):
+        return shown, Floors()  # nothing to look one up for
+    return shown, reader.floors(shown.pairs[0].rollout, without=shown.capture_id)
 
 
 def _chunk(lines: Iterator[bytes]) -> bytes:
@@ -108,10 +123,10 @@ def _filters(request: web.Request) -> dict[str, Any]:
     }
 
 
-def _whole(request: web.Request, name: str, default: int, most: int) -> int:
+def _whole(request: web.Request, name: str, default: int, most: int, *, least: int = 1) -> int:
     text = request.query.get(name)
     if text is None:
         return default
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise Refused(400, f"{name}: {text!r} is outside 1-{most}", param=name)
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise Refused(400, f"{name}: {text!r} is outside {least}-{most}", param=name)
     return int(text)

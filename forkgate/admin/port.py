@@ -37,7 +37,7 @@ class AdminPort(Protocol):
         """Raises Refused: 404 unknown, 409 not rolled back."""
         ...
 
-    async def replay(self, capture_id: str) -> dict[str, Any]:
+    async def replay(self, capture_id: str, replicate: int, arm: str) -> dict[str, Any]:
         """Raises Refused: 404 unknown, 409 no longer whole, 502 an engine failed."""
         ...
 

@@ -5,13 +5,29 @@ from __future__ import annotations
 import datetime
 
 from comparator.evidence import StoredPair
-from comparator.records import Outcome
+from comparator.records import Arm, Outcome
 
 
 def pair_line(pair: StoredPair) -> str:
     """``ID  time  tenant  rollout  what came of it``."""
     at = datetime.datetime.fromtimestamp(pair.started_unix_s, tz=datetime.UTC)
-    return f"{pair.capture_id}  {at:%Y-%m-%dT%H:%M:%SZ}  {pair.tenant}  {pair.rollout}  {_came_of_it(pair)}"
+    who = pair.tenant or f"{pair.suite}/{pair.sample_id}#{pair.passage}"
+    came = _came_of_it(pair) + _aside(pair)
+    return f"{pair.capture_id}  {at:%Y-%m-%dT%H:%M:%SZ}  {who}  {pair.rollout}  {came}"
+
+
+def _aside(pair: StoredPair) -> str:
+    """In brackets, what sets it apart from a first pair of baseline and candidate."""
+    words = []
+    if pair.right_arm != Arm.CANDIDATE:
+        words.append(pair.right_arm)
+    if pair.replicate:
+        words.append(f"replicate {pair.replicate}")
+    if pair.repeat:
+        words.append("repeat")
+    if pair.timing:
+        words.append("timing")
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _came_of_it(pair: StoredPair) -> str:

@@ -44,7 +44,8 @@ def list_(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """List pairs, newest first, one a line."""
+    """List pairs, newest first, one a line. A captured request has several: one for each replicate, with the
+    candidate and, where one ran, with the control."""
     pairs = _pages(door(config, state_dir), limit, rollout, tenant, forked)
     if as_json:
         data_json(pairs)
@@ -62,7 +63,8 @@ def show(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """Show one pair: both continuations around the fork, and what differs between the two sides."""
+    """Show one capture, pair by pair: both continuations around the fork, its class with the noise floor that
+    it was held against, and what differs between the two sides."""
     from forkgate.cli.door import segment
 
     answer = door(config, state_dir).get(f"/v1/evidence/{segment(capture_id)}")
@@ -88,21 +90,28 @@ def export(
         bool, typer.Option("--json", help="The only form there is, a JSON object a line.")
     ] = True,
 ) -> None:
-    """Write every matching pair to standard output, one JSON object a line, oldest first."""
+    """Write every matching capture to standard output, one JSON object a line, oldest first
+    (docs/evidence-format.md)."""
     query = {"rollout": rollout, "tenant": tenant, "forked": "true" if forked else None}
     count = 0
     for line in door(config, state_dir).lines("/v1/evidence/export", **query):
         sys.stdout.buffer.write(line)
         count += 1
         if count % 1_000 == 0:
-            say(f"{count} pairs")
+            say(f"{count} captures")
     sys.stdout.buffer.flush()
-    say(f"{count} pairs exported")
+    say(f"{count} captures exported")
 
 
 @app.command("replay")
 def replay(
     capture_id: CaptureId,
+    replicate: Annotated[
+        int, typer.Option("--replicate", min=0, help="Which of its replicates, where it has several.")
+    ] = 0,
+    arm: Annotated[
+        str, typer.Option("--arm", help="Compared with the baseline: candidate, or control.")
+    ] = "candidate",
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
     as_json: Json = False,
@@ -113,9 +122,12 @@ def replay(
     """
     from forkgate.cli.door import REPLAY_TIMEOUT_S, segment
 
+    if arm not in ("candidate", "control"):
+        leave(Exit.USAGE, f"--arm: {arm!r} is neither candidate nor control")
     say("running both arms again ...")
     answer = door(config, state_dir).post(
-        f"/v1/evidence/{segment(capture_id)}/replay", timeout_s=REPLAY_TIMEOUT_S
+        f"/v1/evidence/{segment(capture_id)}/replay?replicate={replicate}&arm={arm}",
+        timeout_s=REPLAY_TIMEOUT_S,
     )
     if as_json:
         data_json(answer)

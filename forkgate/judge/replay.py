@@ -1,5 +1,5 @@
 """``evidence replay``: run a stored pair's arms again, from what is stored alone, and say whether the fork
-stands.
+stands. Any pair of a capture: of any replicate, with the candidate or with the control.
 
 Same token IDs, same explicit parameters, same seed, same logprob depth, a fresh cache salt each; both arms
 at once, each on its own pool as it is now, as in the original. What is not run again is the rest of that
@@ -17,11 +17,12 @@ from typing import Any
 import msgspec
 
 from comparator.compare import compare
-from comparator.evidence import EvidenceReader, Shown
+from comparator.evidence import EvidenceReader, Shown, StoredPair
 from comparator.evidence.explain import Explanation, explain
 from comparator.evidence.export import json_safe
+from comparator.floor import Floors
 from comparator.pair import Fork, ForkSide, Pair
-from comparator.records import Exchange, ExchangeId, Outcome
+from comparator.records import Arm, Exchange, ExchangeId, Outcome
 from comparator.taxonomy import ForkClass
 from forkgate.admin.port import Refused
 from forkgate.config.model import Config
@@ -67,15 +68,22 @@ class Replayer:
         self._evidence = evidence
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
 
-    async def replay(self, capture_id: str) -> dict[str, Any]:
+    async def replay(self, capture_id: str, replicate: int = 0, arm: str = Arm.CANDIDATE) -> dict[str, Any]:
         """The admin API's answer.
 
+        Args:
+            capture_id: or the first characters of one.
+            replicate: which of its replicates.
+            arm: that is compared with the baseline, ``candidate`` or ``control``.
+
         Raises:
-            Refused: 409 when the pair is no longer whole, 502 when an engine failed.
+            Refused: 404 when the capture has no such pair, 409 when the pair is no longer whole, 502 when an
+                engine failed.
             EvidenceError: the store cannot be read, or knows no such capture.
         """
-        shown = await asyncio.to_thread(self._show, capture_id)
-        left, right = _whole(shown)
+        shown, floors = await asyncio.to_thread(self._show, capture_id)
+        place = _place_of(shown, replicate, arm)
+        left, right = _whole(shown, shown.pairs[place])
         left_at, right_at = self._endpoint(left), self._endpoint(right)
         left_plan = plan_again(left, self._model(left_at, left))
         right_plan = plan_again(right, self._model(right_at, right))
@@ -89,9 +97,11 @@ class Replayer:
                 raise Refused(502, f"{one.arm.value} on {one.endpoint}: {one.error}", code="engine_failed")
         before, now = compare(left, right), compare(new_left, new_right)
         verdict = judge(before.fork, now.fork)
-        (then,) = explain(shown)[:1]
+        then = explain(shown, floors)[place]
         return {
             "capture_id": shown.capture_id,
+            "replicate": replicate,
+            "arm": arm,
             "verdict": verdict.value,
             "before": _told(before),
             "now": _told(now),
@@ -101,9 +111,11 @@ class Replayer:
             "text": _text(verdict, before, now, then),
         }
 
-    def _show(self, capture_id: str) -> Shown:
+    def _show(self, capture_id: str) -> tuple[Shown, Floors]:
         with EvidenceReader(self._evidence) as reader:
-            return reader.show(reader.resolve(capture_id))
+            shown = reader.show(reader.resolve(capture_id))
+            rollout = shown.pairs[0].rollout if shown.pairs else ""
+            return shown, reader.floors(rollout, without=shown.capture_id)
 
     def _endpoint(self, exchange: Exchange) -> Endpoint:
         """The endpoint that answered then if its pool still has it, else the pool's first."""
@@ -144,12 +156,24 @@ def _place(fork: Fork) -> tuple[int, int | None, int | None]:
     return fork.fork_index, fork.left.token_id, fork.right.token_id
 
 
-def _whole(shown: Shown) -> tuple[Exchange, Exchange]:
+def _place_of(shown: Shown, replicate: int, arm: str) -> int:
     if not shown.pairs:
         raise Refused(409, f"capture {shown.capture_id} has no finished pair to run again", code="not_whole")
+    for place, row in enumerate(shown.pairs):
+        if (row.replicate, row.right_arm) == (replicate, arm):
+            return place
+    known = ", ".join(f"{row.right_arm} {row.replicate}" for row in shown.pairs)
+    raise Refused(
+        404,
+        f"capture {shown.capture_id} has no pair of {arm}, replicate {replicate}; it has {known}",
+        code="not_found",
+    )
+
+
+def _whole(shown: Shown, row: StoredPair) -> tuple[Exchange, Exchange]:
     exchanges = {stored.exchange.exchange_id: stored for stored in shown.exchanges}
-    left = exchanges.get(ExchangeId(shown.pairs[0].left_exchange_id))
-    right = exchanges.get(ExchangeId(shown.pairs[0].right_exchange_id))
+    left = exchanges.get(ExchangeId(row.left_exchange_id))
+    right = exchanges.get(ExchangeId(row.right_exchange_id))
     if left is None or right is None or left.pruned or right.pruned:
         raise Refused(409, f"capture {shown.capture_id} was pruned, its token IDs are gone", code="not_whole")
     for one in (left.exchange, right.exchange):

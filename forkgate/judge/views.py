@@ -124,8 +124,8 @@ class Views:
             raise Refused(503, f"rollout {name!r} stays rolled back: {trouble}", code="latch_unwritable")
         return {"rollout": self.rollout(name), "epoch": self._judge.publisher.table.epoch}
 
-    async def replay(self, capture_id: str) -> dict[str, Any]:
-        return await self._replayer.replay(capture_id)
+    async def replay(self, capture_id: str, replicate: int, arm: str) -> dict[str, Any]:
+        return await self._replayer.replay(capture_id, replicate, arm)
 
     def not_ready(self) -> list[str]:
         """What has to happen once. An engine that dies later is a trouble, not a reason to take this sidecar

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from comparator.compare import compare
+from comparator.comparison import Comparison, SampleRef, Score
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.evidence.explain import Explanation, as_text, explain
 from comparator.evidence.export import json_safe
@@ -218,3 +219,155 @@ def test_without_logprobs_equal_tokens_leave_the_numbers_unknown():
     bare = [step(1)]
     made = compare(exchange(steps=bare), exchange(steps=bare, arm=Arm.CANDIDATE))
     assert trace_pair(made)[3].answer is Sameness.UNKNOWN
+
+
+# --- several pairs a capture, and the noise floor
+
+
+def alone(number: int) -> dict[str, Fact]:
+    return {"concurrency": Fact(value=number)}
+
+
+def noisy_control(number: int, shift_nats: float) -> Comparison:
+    """A capture whose control moved every margin by so much."""
+    capture_id = f"control-{number}"
+    candidate = pair(capture_id=capture_id)
+    control = compare(
+        candidate.left,
+        exchange(
+            steps=plain_steps((1, 2, 3), shift_nats=shift_nats),
+            arm=Arm.CONTROL,
+            capture_id=capture_id,
+            facts=alone(1),
+        ),
+    )
+    return comparison(candidate, control)
+
+
+def near_flip(capture_id: str = "capture", **changes) -> Pair:
+    """A fork whose two tokens stand .3 nats apart on both arms."""
+    left = [step(1, [(1, -0.5), (2, -0.8), (3, -4.0)])]
+    right = [step(2, [(2, -0.5), (1, -0.8), (3, -4.0)])]
+    return compare(
+        exchange(steps=left, capture_id=capture_id),
+        exchange(steps=right, capture_id=capture_id, arm=Arm.CANDIDATE, facts=alone(1), **changes),
+    )
+
+
+def kept(store: EvidenceStore, *comparisons: Comparison) -> None:
+    store.add(
+        Batch(
+            comparisons=tuple(
+                ComparisonDone(comparison=one, incarnation="e", sequence=place)
+                for place, one in enumerate(comparisons)
+            )
+        )
+    )
+
+
+def floored(store: EvidenceStore, capture_id: str = "capture") -> Explanation:
+    return explain(store.show(capture_id), store.floors("old-to-new", without=capture_id))[0]
+
+
+def test_a_fork_within_the_baselines_own_noise_is_a_near_tie(store):
+    kept(store, *(noisy_control(number, 0.1) for number in range(20)), comparison(near_flip()))
+    explanation = floored(store)
+    assert explanation.fork_class == "tie_flip"
+    assert explanation.floor is not None
+    assert explanation.floor.n == 20
+    assert explanation.floor.sigma_nats == pytest.approx(0.1, rel=0.05)
+    text = as_text(explanation)
+    sigma = f"{explanation.floor.sigma_nats:.3g}"
+    assert f"noise floor of 20 control pairs: margins move by {sigma} nats" in text
+    assert text.index("tie flip:") < text.index("noise floor of")
+
+
+def test_without_controls_nothing_is_excused_and_the_text_says_so(store):
+    kept(store, comparison(near_flip()))
+    explanation = floored(store)
+    assert explanation.fork_class == "precision_drift"
+    assert explanation.floor is None
+    assert "no control ran there yet: no noise is excused" in as_text(explanation)
+
+
+def test_a_capture_does_not_excuse_itself_nor_another_band_or_rollout(store):
+    loud = comparison(near_flip(), noisy_control(0, 1.0).pairs[1])
+    same_capture = msgspec.structs.replace(
+        loud.pairs[1],
+        capture_id="capture",
+        left=loud.pairs[0].left,
+        right=msgspec.structs.replace(loud.pairs[1].right, capture_id="capture"),
+    )
+    other_band = noisy_control(1, 1.0)
+    busy = msgspec.structs.replace(other_band.pairs[1].right, facts=alone(9))
+    other_band = msgspec.structs.replace(
+        other_band,
+        pairs=(other_band.pairs[0], msgspec.structs.replace(other_band.pairs[1], right=busy)),
+    )
+    kept(store, comparison(loud.pairs[0], same_capture), other_band)
+    assert floored(store).fork_class == "precision_drift"
+    assert store.floors("another", without="capture").tallies == {}
+
+
+def test_the_floor_is_taken_from_the_newest_controls(store):
+    kept(store, *(noisy_control(number, 1.0 if number < 30 else 0.125) for number in range(60)))
+    floors = store.floors("old-to-new", without="capture", limit=30)
+    (tally,) = floors.tallies.values()
+    assert tally.n == 30
+    assert tally.floor().sigma_nats == pytest.approx(0.125, rel=0.05)
+
+
+def test_every_pair_of_a_capture_is_explained_with_its_own_fork_and_replay(store):
+    pairs = []
+    for replicate in (0, 1):
+        baseline = exchange((1, 2, 3), replicate=replicate)
+        pairs += [
+            compare(baseline, exchange((1, 2, 8 + replicate), arm=Arm.CANDIDATE, replicate=replicate)),
+            compare(baseline, exchange((1, 7, 3), arm=Arm.CONTROL, replicate=replicate)),
+        ]
+    kept(store, comparison(*pairs, repeat=True, timing=True))
+    explanations = explain(store.show("capture"))
+    assert [(e.right.arm, e.replicate) for e in explanations] == [
+        ("candidate", 0),
+        ("control", 0),
+        ("candidate", 1),
+        ("control", 1),
+    ]
+    assert [e.fork.right.token_id for e in explanations if e.fork] == [8, 7, 9, 7]
+    assert [e.replay for e in explanations] == [
+        "forkgate evidence replay capture",
+        "forkgate evidence replay capture --arm control",
+        "forkgate evidence replay capture --replicate 1",
+        "forkgate evidence replay capture --arm control --replicate 1",
+    ]
+    assert all(e.stored_matches_recomputed for e in explanations)
+    text = as_text(explanations[2])
+    for line in ("replicate 1: the same request with another seed", "repeat: its prompt", "timing: drawn"):
+        assert f"\n{line}" in text
+
+
+def test_a_sample_is_named_with_its_scores(store):
+    sample = SampleRef(
+        suite="starter",
+        digest="sha256:aa",
+        stage="canary",
+        sample_id="s-1",
+        category="code",
+        passage=2,
+        samples=10,
+        passes=5,
+    )
+    scores = (
+        Score(arm=Arm.BASELINE, question="answer", value=1.0),
+        Score(arm=Arm.CANDIDATE, question="answer", value=0.25),
+        Score(arm=Arm.BASELINE, question="rules", value=1.0),
+        Score(arm=Arm.CANDIDATE, question="rules", error="the scorer hung"),
+        Score(arm=Arm.CONTROL, question="rules", value=0.0),
+    )
+    made = comparison(pair(), sample=sample, scores=scores, tenant="")
+    store.add(Batch(comparisons=(ComparisonDone(comparison=made, incarnation=None, sequence=None),)))
+    (explanation,) = explain(store.show("capture"))
+    assert explanation.scores == scores[:4]
+    text = as_text(explanation)
+    assert "sample s-1 (code) of suite starter, pass 3 of 5, at the start of canary" in text
+    assert "\nscores answer 1 / 0.25, rules 1 / no value (the scorer hung)\n" in text

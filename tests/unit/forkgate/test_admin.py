@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import orjson
 import pytest
 import uvloop
 
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
+from comparator.records import Arm
 from forkgate.admin import AdminError, AdminServer, Refused
 from tests.support.exchanges import comparison, pair
 
@@ -52,7 +54,7 @@ class NotedJudge:
         self.lifted.append((name, reason))
         return {"rollout": {"name": name}, "epoch": 8}
 
-    async def replay(self, capture_id: str) -> dict[str, Any]:
+    async def replay(self, capture_id: str, replicate: int, arm: str) -> dict[str, Any]:
         raise RuntimeError("a bug")
 
     def not_ready(self) -> list[str]:
@@ -241,5 +243,34 @@ def test_missing_store_is_a_503(tmp_path: Path) -> None:
             status, answer = await ask("GET", path)
             assert status == 503, path
             assert answer["error"]["code"] == "evidence_unavailable"
+
+    served(tmp_path, test)
+
+
+@pytest.mark.parametrize("query", ["replicate=-1", "replicate=x", "arm=baseline"])
+def test_replay_of_no_possible_pair_is_refused_and_named(tmp_path: Path, query: str) -> None:
+    stored(tmp_path, 1)
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        status, answer = await ask("POST", f"/v1/evidence/c-1/replay?{query}")
+        assert status == 400
+        assert answer["error"]["param"] == query.partition("=")[0]
+
+    served(tmp_path, test)
+
+
+def test_listed_pairs_say_what_sets_them_apart(tmp_path: Path) -> None:
+    store = EvidenceStore(tmp_path / "evidence.db", 100_000_000)
+    baseline = pair(capture_id="c-1", left={"replicate": 1}, right={"replicate": 1})
+    control = pair(capture_id="c-1", right_arm=Arm.CONTROL, right={"replicate": 1})
+    made = comparison(baseline, msgspec.structs.replace(control, left=baseline.left), repeat=True)
+    store.add(Batch(comparisons=(ComparisonDone(comparison=made, incarnation="e", sequence=1),)))
+    store.close()
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        _, listed = await ask("GET", "/v1/evidence")
+        summaries = [one["summary"] for one in listed["pairs"]]
+        assert summaries[0].endswith("equal, largest error 0 nats (control, replicate 1, repeat)")
+        assert summaries[1].endswith("equal, largest error 0 nats (replicate 1, repeat)")
 
     served(tmp_path, test)

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from comparator.comparison import Comparison
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.pair import Pair
-from comparator.records import Arm
+from comparator.records import Arm, Sampling
 from engines.base import Engine, EngineOptions, EngineUnavailable
 from forkgate.admin.port import Refused
 from forkgate.judge.fleet import Fleet
@@ -50,17 +51,18 @@ def test_other_numbers_at_the_same_fork_still_stand() -> None:
     assert judge(then, now) is Verdict.STANDS
 
 
-def refused(tmp_path: Path, stored: Pair, old: FakeEngine, new: FakeEngine) -> Refused:
+def refused(tmp_path: Path, stored: Pair, old: FakeEngine, new: FakeEngine, **which: Any) -> Refused:
     with pytest.raises(Refused) as caught:
-        replay(tmp_path, stored, old, new)
+        replay(tmp_path, stored, old, new, **which)
     return caught.value
 
 
-def replay(tmp_path: Path, stored: Pair, old: FakeEngine, new: FakeEngine) -> dict[str, Any]:
+def replay(
+    tmp_path: Path, stored: Pair | Comparison, old: FakeEngine, new: FakeEngine, **which: Any
+) -> dict[str, Any]:
+    made = comparison(stored) if isinstance(stored, Pair) else stored
     store = EvidenceStore(tmp_path / "evidence.db", 10_000_000)
-    store.add(
-        Batch(comparisons=(ComparisonDone(comparison=comparison(stored), incarnation="e", sequence=1),))
-    )
+    store.add(Batch(comparisons=(ComparisonDone(comparison=made, incarnation="e", sequence=1),)))
     store.close()
 
     def open_engine(base_url: str, options: EngineOptions, **_tls: Any) -> Engine:
@@ -71,7 +73,9 @@ def replay(tmp_path: Path, stored: Pair, old: FakeEngine, new: FakeEngine) -> di
         for name in ("old", "new"):
             (endpoint,) = fleet.endpoints(name)
             endpoint.probe = await endpoint.engine.probe()
-        return await Replayer(config(tmp_path), fleet, tmp_path / "evidence.db").replay(stored.capture_id)
+        return await Replayer(config(tmp_path), fleet, tmp_path / "evidence.db").replay(
+            stored.capture_id, **which
+        )
 
     return asyncio.run(main())
 
@@ -128,3 +132,30 @@ def test_pool_that_the_configuration_dropped_is_named(tmp_path: Path) -> None:
     moved = msgspec.structs.replace(stored, right=msgspec.structs.replace(stored.right, pool="newer"))
     error = refused(tmp_path, moved, FakeEngine(), FakeEngine())
     assert (error.status, error.code) == (409, "pool_gone")
+
+
+def test_any_replicate_and_the_control_can_be_run_again(tmp_path: Path) -> None:
+    """Replicates differ by their seed; the control runs on the baseline's pool."""
+    pairs = []
+    for replicate in (0, 1):
+        mine = {"replicate": replicate, "sampling": Sampling(max_tokens=9, seed=50 + replicate)}
+        candidate = pair((1, 2), (1, 3), left=mine, right=mine)
+        control = pair((1, 2), (1, 9), right_arm=Arm.CONTROL, left=mine, right=mine)
+        pairs += [candidate, msgspec.structs.replace(control, left=candidate.left)]
+    stored = comparison(*pairs)
+    old, new = FakeEngine(), FakeEngine()
+    answer = replay(tmp_path, stored, old, new, replicate=1)
+    assert [engine.prompts[-1].sampling.seed for engine in (old, new)] == [51, 51]
+    assert (answer["replicate"], answer["arm"]) == (1, "candidate")
+    assert answer["before"]["fork"]["right"]["token_id"] == 3
+    old, new = FakeEngine(), FakeEngine()
+    answer = replay(tmp_path, stored, old, new, arm="control")
+    assert [prompt.sampling.seed for prompt in old.prompts] == [50, 50]
+    assert new.prompts == []
+    assert answer["before"]["fork"]["right"]["token_id"] == 9
+
+
+def test_a_pair_that_a_capture_does_not_have_is_named_with_those_it_has(tmp_path: Path) -> None:
+    error = refused(tmp_path, pair((1, 2, 3), (1, 2, 4)), FakeEngine(), FakeEngine(), replicate=2)
+    assert (error.status, error.code) == (404, "not_found")
+    assert "no pair of candidate, replicate 2; it has candidate 0" in str(error)
