@@ -1,11 +1,14 @@
 """What a judge knew of its rollouts, for the judge that comes after a ``kill -9``.
 
-Once a second every rollout's state goes to one file, with the captures that it folded last. The next judge
-takes the state over if the plan is still the same and nothing is latched, and folds again, from the
-evidence store, the pairs that were kept after the checkpoint. Live records are not kept anywhere: their
-gates miss at most a second. With the states go the numbers of the batches that brought the records in them,
-so that a batch that comes again after a restart does not count twice. Gates that start anew (another plan)
-do not get it a second time either.
+Once a second every rollout's state goes to one file. The next judge takes the state over if the plan is still
+the same, and steps again, from the evidence store's journal, the events that came after it: comparisons,
+forks, live records, checks, a person's lift, all of them in the order in which they were taken in. What the
+store's last transaction did not hold any more is lost, and the journal shows where: it goes on behind the
+gap with a snapshot of the state that was taken over.
+
+With events of live records the journal holds the numbers of the batches that brought them, so that a batch
+that comes again after a restart does not count twice. Gates that start anew (another plan) do not get it a
+second time either.
 
 The latch is not in here: it has its own file, and it always wins.
 """
@@ -17,31 +20,33 @@ import logging
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from comparator.compare import compare
-from comparator.comparison import Comparison
-from comparator.errors import ComparatorError
-from comparator.evidence import EvidenceError, EvidenceStore
+from comparator.evidence import EvidenceError, EvidenceStore, JournalRow, Taken
+from comparator.evidence.journal import ComparisonRef, ForkRef, JournalError, decode_items, unpack
+from comparator.evidence.rows import LOST, OBSERVED, STATE
 from forkgate.judge.desk import Asked, Desk, Tally
+from forkgate.judge.journal import event_of, snapshot
 from forkgate.judge.writer import EvidenceWriter
-from policies.rollout import RolloutState
+from policies.gates.base import Evidence
+from policies.rollout import Event, Hold, Lift, Observed, Publish, RollBack, RolloutState
 
 log = logging.getLogger(__name__)
 
-RECENT = 256
-"""Captures remembered with a checkpoint: more than a judge can fold in the second between two."""
 DAY_S = 86_400.0
 EDGES = 4_096
 """Edge incarnations whose last batch is remembered."""
-MAX_AGAIN = 1_000
-"""Pairs folded again at most."""
+MAX_AGAIN = 10_000
+"""Events stepped again at most: far more than a judge takes in between two checkpoints."""
 AGAIN_S = 60.0
 """What reading them may take before a judge starts without."""
+
+OBEYED = (RollBack, Hold, Publish)
+"""Effects of events stepped again that are carried out. The others were (a log line), or are asked for anew
+by whoever takes a state over (a check, a suite)."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +54,6 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     state: RolloutState
     tally: Tally
-    folded: tuple[str, ...]
-    """Newest captures in ``state``."""
     spent_today: dict[str, int] = {}
     """Shadow tokens by tenant, since 00:00 UTC of the file's day."""
 
@@ -71,7 +74,7 @@ class Checkpoints:
         self._desk = desk
         self._writer = writer
         self._saved: dict[str, int] = {}
-        self._folded: dict[str, deque[str]] = {}
+        self._told: dict[str, int] = {}
         self._failed = False
         self._disk = threading.Lock()
         self.spent: Callable[[str], dict[str, int]] = lambda _rollout: {}
@@ -84,11 +87,18 @@ class Checkpoints:
         self.batches_before: dict[str, int] = {}
         """The same of earlier lives, after :meth:`restore`."""
         self.caught_up: list[Asked] = []
-        """What came of pairs that :meth:`restore` folded again: to be obeyed once edges can be reached."""
+        """What came of events that :meth:`restore` stepped again: to be obeyed once edges can be reached."""
 
-    def folded(self, rollout: str, capture_id: str) -> None:
-        """This capture's pair is in the state now."""
-        self._folded.setdefault(rollout, deque(maxlen=RECENT)).append(capture_id)
+    def taken(self) -> tuple[Taken, ...]:
+        """Edge batches that this was not asked about yet: to be kept with the events of their records."""
+        now = self.batches()
+        new = tuple(
+            Taken(incarnation=name, batch=batch)
+            for name, batch in now.items()
+            if batch != self._told.get(name)
+        )
+        self._told = now
+        return new
 
     async def save(self) -> None:
         """Write the file if anything moved. A disk that refuses costs memory across a crash, nothing else."""
@@ -99,7 +109,6 @@ class Checkpoints:
             Kept(
                 state=state,
                 tally=msgspec.structs.replace(self._desk.tallies[state.plan.name]),
-                folded=tuple(self._folded.get(state.plan.name, ())),
                 spent_today=self.spent(state.plan.name),
             )
             for state in self._desk.states()
@@ -123,8 +132,20 @@ class Checkpoints:
             scratch.write_bytes(msgspec.json.encode(file))
             os.replace(scratch, self._path)
 
+    # -- the next judge -----------------------------------------------------------------------------------
+
     async def restore(self) -> None:
-        """Take over what an earlier judge left, and catch up from the evidence store."""
+        """Take over what an earlier judge left, catch up from the journal, and begin its next stretch."""
+        await self._restore()
+        now = time.time()
+        for state in self._desk.states():
+            if not state.begun_unix_s:
+                # Prompts that an earlier plan of this name had met are new to these gates.
+                self._desk.restore(msgspec.structs.replace(state, begun_unix_s=now))
+        # Events of this life follow these states, whatever they came from.
+        self._writer.note(*(snapshot(state, now) for state in self._desk.states()))
+
+    async def _restore(self) -> None:
         try:
             file = msgspec.json.decode(self._path.read_bytes(), type=File)
         except FileNotFoundError:
@@ -132,11 +153,12 @@ class Checkpoints:
         except (OSError, msgspec.DecodeError) as error:
             log.error("rollout states are lost, gates start anew", extra={"error": str(error)})
             return
-        self.batches_before = file.batches
+        self.batches_before = dict(file.batches)
         if int(file.unix_s // DAY_S) == int(time.time() // DAY_S):
             self.spent_before = {kept.state.plan.name: kept.spent_today for kept in file.rollouts}
         for kept in file.rollouts:
             await self._take_over(kept)
+        await self._take_batches()
 
     async def _take_over(self, kept: Kept) -> None:
         name = kept.state.plan.name
@@ -148,66 +170,86 @@ class Checkpoints:
             log.warning("the plan changed, gates start anew", extra={"rollout": name})
             return
         if fresh.latch is not None:
-            if (
-                kept.state.latch is not None
-            ):  # what the gates said then is shown; the latch's own file decides
+            # What the gates said then is shown; the latch's own file decides.
+            if kept.state.latch is not None:
                 self._desk.restore(msgspec.structs.replace(kept.state, latch=fresh.latch))
                 self._desk.tallies[name] = kept.tally
             return
-        if kept.state.latch is not None:
-            return  # lifted since: starts from nothing
         self._desk.restore(kept.state)
         self._desk.tallies[name] = kept.tally
-        self._folded[name] = deque(kept.folded, maxlen=RECENT)
+        await self._catch_up(name, kept.state.sequence)
+        state = self._desk.state(name)
+        if kept.state.latch is not None and state.latch == kept.state.latch:
+            # Lifted since, and the journal does not tell: starts from nothing.
+            anew = msgspec.structs.replace(fresh, sequence=state.sequence, evidence=state.evidence)
+            self._desk.restore(anew)
+            return
+        await self._take_clusters(state)
+
+    async def _catch_up(self, name: str, sequence: int) -> None:
         try:
-            pairs: list[Comparison] = await self._writer.call(
-                lambda store: _after(store, name, frozenset(kept.folded)), AGAIN_S
+            events: list[Event] = await self._writer.call(
+                lambda store: list(_events_after(store, name, sequence)), AGAIN_S
             )
         except EvidenceError as error:
-            log.error("pairs after the checkpoint are not folded again", extra={"error": str(error)})
+            log.error("events after the checkpoint are not taken in again", extra={"error": str(error)})
             return
-        for pair in pairs:
-            self.folded(name, pair.capture_id)
-            self.caught_up.append(self._desk.observe(pair, time.time()))
-        log.info("rollout state taken over", extra={"rollout": name, "pairs_after": len(pairs)})
+        caught_up: list[Asked] = []
+        for event in events:
+            asked = self._desk.again(name, event, event.unix_s)
+            if isinstance(event, Lift):
+                caught_up.clear()  # what was rolled back or held before it is no more
+            effects = tuple(effect for effect in asked.effects if isinstance(effect, OBEYED))
+            if effects:
+                caught_up.append(Asked(effects=effects))
+        self.caught_up += caught_up
+        log.info("rollout state taken over", extra={"rollout": name, "events_after": len(events)})
+
+    async def _take_batches(self) -> None:
+        """The journal's batches are newer than the file's: their records were stepped again just now."""
+        try:
+            taken: dict[str, int] = await self._writer.call(lambda store: store.taken())
+        except EvidenceError as error:
+            log.error("edge batches in the journal are not known", extra={"error": str(error)})
+            return
+        for incarnation, batch in taken.items():
+            self.batches_before[incarnation] = max(batch, self.batches_before.get(incarnation, 0))
+
+    async def _take_clusters(self, state: RolloutState) -> None:
+        """Which prompts a rollout has met since its gates began. Nobody reads them yet, so they go from the
+        store into the filter on the store's thread, one by one."""
+        name, met = state.plan.name, self._desk.clusters[state.plan.name]
+        try:
+            await self._writer.call(
+                lambda store: met.update(store.clusters(name, state.begun_unix_s)), AGAIN_S
+            )
+        except EvidenceError as error:
+            log.error("prompts met before may count again", extra={"rollout": name, "error": str(error)})
 
 
-def _after(store: EvidenceStore, rollout: str, folded: frozenset[str]) -> list[Comparison]:
-    """Pairs of this rollout that are newer than everything in ``folded``, oldest first."""
-    newer: list[str] = []
-    cursor: str | None = None
-    while len(newer) < MAX_AGAIN:
-        page = store.list(rollout=rollout, limit=100, cursor=cursor)
-        for stored in page.pairs:
-            if stored.capture_id in folded:
-                cursor = None
-                break
-            newer.append(stored.capture_id)
-        else:
-            cursor = page.cursor
-        if cursor is None:
-            break
-    pairs = []
-    for capture_id in reversed(newer):
-        shown = store.show(capture_id)
-        if len(shown.exchanges) != 2 or any(one.pruned for one in shown.exchanges):
+def _events_after(store: EvidenceStore, rollout: str, sequence: int) -> Iterator[Event]:
+    """What the rollout took in after that many events, oldest first; what cannot be read is left out."""
+    for row in store.journal_after(rollout, sequence, MAX_AGAIN):
+        if row.kind in (STATE, LOST):
             continue
         try:
-            pair = compare(shown.exchanges[0].exchange, shown.exchanges[1].exchange)
-        except ComparatorError as error:
+            yield _event(store, row)
+        except (JournalError, EvidenceError) as error:
             log.warning(
-                "a stored pair cannot be compared again",
-                extra={"capture_id": capture_id, "error": str(error)},
+                "an event cannot be taken in again",
+                extra={"rollout": rollout, "sequence": row.sequence, "error": str(error)},
             )
-            continue
-        pairs.append(
-            Comparison(
-                capture_id=pair.capture_id,
-                rollout=rollout,
-                tenant=pair.right.tenant,
-                cluster=shown.exchanges[0].prompt_sha256[:16],
-                pairs=(pair,),
-                unix_s=pair.right.timing.started_unix_s,
-            )
-        )
-    return pairs
+
+
+def _event(store: EvidenceStore, row: JournalRow) -> Event:
+    if row.kind != OBSERVED:
+        return event_of(row.kind, unpack(row.body))
+    items: list[Evidence] = []
+    for part in decode_items(row.body):
+        if isinstance(part, ComparisonRef):
+            items.append(store.comparison(part.capture_id))
+        elif isinstance(part, ForkRef):
+            items.append(store.fork_seen(part.capture_id, part.left_arm, part.right_arm, part.replicate))
+        else:
+            items.append(part)
+    return Observed(items=tuple(items), unix_s=row.unix_s)

@@ -6,67 +6,71 @@ effects on.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from comparator.comparison import Comparison
-from comparator.evidence import VerdictRow
-from comparator.pair import ForkSeen, Pair
-from comparator.records import Outcome
+from comparator.evidence import JournalEntry, VerdictRow
+from comparator.pair import ForkSeen
+from comparator.records import EngineSample, LiveRecord
 from forkgate.config.model import Config, RolloutSection
+from forkgate.judge.clusters import Clusters
+from forkgate.judge.forks import Classified, Classifier
+from forkgate.judge.journal import entries_of, whole
+from forkgate.judge.tally import Tally
 from forkgate.state.latch import Latch
-from policies.gates.base import Evidence
 from policies.policy import Policy
 from policies.rollout import (
+    CheckDone,
+    CheckKind,
     Effect,
+    EnvironmentSeen,
+    Event,
+    Hold,
     Lift,
     Log,
     Observed,
+    Restarted,
     RollBack,
     RolloutPlan,
     RolloutState,
-    Stage,
+    SuiteDone,
+    concerns,
     start,
     step,
+    to_do,
 )
 from policies.rollout import Latch as Rollback
+from policies.routes import PoolName
 
-log = logging.getLogger(__name__)
-
-
-class Tally(msgspec.Struct, kw_only=True):
-    """What a rollout has seen in this judge's life, for people."""
-
-    pairs: int = 0
-    """Finished pairs: the three below together."""
-    compared: int = 0
-    """To the end, or to a fork."""
-    failed: int = 0
-    """The candidate failed before either."""
-    set_aside: int = 0
-    """Worth nothing as evidence, by reason in :attr:`reasons`."""
-    reasons: dict[str, int] = {}
-    forks: int = 0
-
-    def add(self, pair: Pair) -> None:
-        self.pairs += 1
-        if pair.set_aside is not None:
-            self.set_aside += 1
-            self.reasons[pair.set_aside.value] = self.reasons.get(pair.set_aside.value, 0) + 1
-        elif pair.fork is not None or pair.right.outcome in (Outcome.COMPLETED, Outcome.CUT):
-            self.compared += 1
-        else:
-            self.failed += 1
+__all__ = ["Asked", "Desk", "Tally", "plan_of"]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one event."""
 
-    effects: tuple[Effect, ...]
-    verdicts: tuple[VerdictRow, ...]
+    effects: tuple[Effect, ...] = ()
+    verdicts: tuple[VerdictRow, ...] = ()
     """Changed answers, to be kept."""
+    journal: tuple[JournalEntry, ...] = ()
+    """The event itself, to be kept in the order in which it was taken in."""
+    forks: tuple[Classified, ...] = ()
+    """Forks of a finished comparison, with their classes."""
+
+    @property
+    def notes(self) -> tuple[JournalEntry | VerdictRow, ...]:
+        """All that is to be kept, in one transaction with what caused it."""
+        return (*self.journal, *self.verdicts)
+
+    def and_then(self, other: Asked) -> Asked:
+        """Both, in order."""
+        return Asked(
+            effects=self.effects + other.effects,
+            verdicts=self.verdicts + other.verdicts,
+            journal=self.journal + other.journal,
+            forks=self.forks + other.forks,
+        )
 
 
 class Desk:
@@ -75,11 +79,14 @@ class Desk:
     def __init__(self, config: Config, policies: Mapping[str, Policy], latch: Latch) -> None:
         self._states: dict[str, RolloutState] = {}
         self.tallies: dict[str, Tally] = {}
+        self.clusters: dict[str, Clusters] = {}
+        self._classifier = Classifier()
         for section in config.rollouts:
             latched = latch.latched.get(section.name)
             state = start(plan_of(section, policies[section.name]), latched.rollback if latched else None)
             self._states[section.name] = state
             self.tallies[section.name] = Tally()
+            self.clusters[section.name] = Clusters()
 
     def states(self) -> Sequence[RolloutState]:
         """In the configuration's order."""
@@ -93,40 +100,80 @@ class Desk:
         """Take over what an earlier judge knew of a rollout that is not latched."""
         self._states[state.plan.name] = state
 
-    def observe(self, item: Evidence, unix_s: float) -> Asked:
-        """One pair or fork: only its own rollout reads it."""
-        assert isinstance(item, Comparison | ForkSeen)
+    def begin(self) -> tuple[Effect, ...]:
+        """What has to be started for the rollouts as they stand: a check or a suite that no judge ended."""
+        return tuple(effect for state in self._states.values() for effect in to_do(state))
+
+    # -- evidence -----------------------------------------------------------------------------------------
+
+    def arrived(self, comparison: Comparison) -> Comparison:
+        """A comparison as it is to be folded and kept: marked where its prompt has been met before.
+
+        One whose pairs were all set aside bet nothing, so its prompt is still new.
+        """
+        seen = self.clusters.get(comparison.rollout)
+        if seen is None or not any(pair.valid for pair in comparison.candidates):
+            return comparison
+        met = seen.add(comparison.cluster)
+        return msgspec.structs.replace(comparison, repeat=True) if met else comparison
+
+    def observe(self, item: Comparison | ForkSeen | EngineSample, unix_s: float) -> Asked:
+        """One comparison, fork or engine sample: only its own rollout reads it."""
         name = item.rollout
         if name not in self._states:
-            return Asked(effects=(), verdicts=())  # of a rollout that the configuration no longer names
-        tally = self.tallies[name]
-        if isinstance(item, ForkSeen):
-            tally.forks += 1
-        else:
-            for pair in item.candidates:
-                tally.add(pair)
-        return self._step(name, Observed(items=(item,), unix_s=unix_s))
+            return Asked()  # of a rollout that the configuration no longer names
+        asked = self._step(name, Observed(items=(item,), unix_s=unix_s))
+        # Counted after the gates were asked: what is for people holds up no rollback.
+        return msgspec.structs.replace(asked, forks=self._count(name, (item,)))
 
-    def observe_live(self, items: Sequence[Evidence], unix_s: float) -> Asked:
+    def observe_live(self, items: Sequence[LiveRecord], unix_s: float) -> Asked:
         """Live records: every rollout reads those that concern it."""
-        effects: list[Effect] = []
-        verdicts: list[VerdictRow] = []
-        for name in self._states:
-            asked = self._step(name, Observed(items=tuple(items), unix_s=unix_s))
-            effects += asked.effects
-            verdicts += asked.verdicts
-        return Asked(effects=tuple(effects), verdicts=tuple(verdicts))
+        asked = Asked()
+        for name, state in self._states.items():
+            mine = tuple(item for item in items if concerns(state.plan, item))
+            if mine:
+                asked = asked.and_then(self._step(name, Observed(items=mine, unix_s=unix_s)))
+        return asked
+
+    def again(self, name: str, event: Event, unix_s: float) -> Asked:
+        """An event that an earlier judge took in and kept, for the state that misses it. What it told is kept
+        already; its effects are still to be obeyed."""
+        if isinstance(event, Observed):
+            self._count(name, event.items)
+        return msgspec.structs.replace(self._step(name, event), verdicts=(), journal=())
+
+    # -- what else happens --------------------------------------------------------------------------------
 
     def lift(self, name: str, who: str, why: str, unix_s: float) -> Asked:
         """Raises KeyError for an unknown rollout."""
-        if self._states[name].stage is Stage.ROLLED_BACK:
-            self.tallies[name] = Tally()
         return self._step(name, Lift(who=who, why=why, unix_s=unix_s))
+
+    def check_done(self, name: str, event: CheckDone) -> Asked:
+        """A check has ended."""
+        return self._step(name, event)
+
+    def suite_done(self, name: str, event: SuiteDone) -> Asked:
+        """A suite has been asked to its end."""
+        return self._step(name, event)
+
+    def environment_seen(self, pool: str, endpoint: str, facts: dict[str, str], unix_s: float) -> Asked:
+        """An engine has told what it is; only what is new is an event."""
+        self._classifier.forget(endpoint)
+        asked = Asked()
+        event = EnvironmentSeen(pool=PoolName(pool), endpoint=endpoint, facts=facts, unix_s=unix_s)
+        for name, state in self._states.items():
+            known = state.environments.get(endpoint, {})
+            if pool in (state.plan.baseline, state.plan.candidate) and {**known, **facts} != known:
+                asked = asked.and_then(self._step(name, event))
+        return asked
 
     def latched(self, rollback: Rollback) -> None:
         """A rollback that an earlier judge announced: the rollout stands rolled back from now on."""
-        plan = self._states[rollback.rollout].plan
-        self._states[rollback.rollout] = start(plan, msgspec.structs.replace(rollback, durable=False))
+        state = self._states[rollback.rollout]
+        fresh = start(state.plan, msgspec.structs.replace(rollback, durable=False))
+        self._states[rollback.rollout] = msgspec.structs.replace(
+            fresh, sequence=state.sequence, evidence=state.evidence
+        )
 
     def mark_durable(self, name: str, durable: bool) -> None:
         """What became of the latch's write."""
@@ -135,13 +182,39 @@ class Desk:
             latch = msgspec.structs.replace(state.latch, durable=durable)
             self._states[name] = msgspec.structs.replace(state, latch=latch)
 
-    def _step(self, name: str, event: Observed | Lift) -> Asked:
-        state, effects = step(self._states[name], event)
+    # -- steps --------------------------------------------------------------------------------------------
+
+    def _step(self, name: str, event: Event) -> Asked:
+        before = self._states[name]
+        state, effects = step(before, event)
         self._states[name] = state
-        return Asked(effects=effects, verdicts=tuple(self._rows(state, effects, event.unix_s)))
+        if any(isinstance(effect, Restarted) for effect in effects):
+            # Gates that know nothing may learn from a prompt that older ones had met.
+            self.tallies[name] = Tally()
+            self.clusters[name] = Clusters()
+        return Asked(
+            effects=effects,
+            verdicts=tuple(self._rows(state, effects, event.unix_s)),
+            journal=entries_of(before, state, event),
+        )
+
+    def _count(self, name: str, items: Iterable[object]) -> tuple[Classified, ...]:
+        tally = self.tallies[name]
+        forks: list[Classified] = []
+        for item in items:
+            if isinstance(item, ForkSeen):
+                tally.fork(item)
+            elif isinstance(item, Comparison):
+                forks += tally.comparison(item, self._classifier)
+        return tuple(forks)
 
     def _rows(self, state: RolloutState, effects: Iterable[Effect], unix_s: float) -> Iterable[VerdictRow]:
-        rolled_back = {effect.latch.verdict.gate for effect in effects if isinstance(effect, RollBack)}
+        acted = {}
+        for effect in effects:
+            if isinstance(effect, RollBack):
+                acted[effect.latch.verdict.gate] = "rollback"
+            elif isinstance(effect, Hold) and effect.verdict is not None:
+                acted[effect.verdict.gate] = "hold"
         for effect in effects:
             if not isinstance(effect, Log) or effect.verdict is None:
                 continue
@@ -158,16 +231,24 @@ class Desk:
                 reason=verdict.reason,
                 alpha=verdict.alpha,
                 deciding_id=verdict.deciding_id,
-                acted="rollback" if verdict.gate in rolled_back else None,
-                state=msgspec.json.encode(state.gates[verdict.gate]).decode()
-                if verdict.gate in state.gates
-                else "",
-                evidence_sequence=state.evidence,
+                acted=acted.get(verdict.gate),
+                state=msgspec.json.encode(effect.gate_state).decode(),
+                evidence_sequence=effect.evidence,
+                estimand=verdict.estimand,
+                rollback_nats=verdict.rollback_nats,
+                promotion_nats=verdict.promotion_nats,
+                interval=verdict.interval,
+                hold=verdict.hold,
+                verdict=whole(verdict),
             )
 
 
 def plan_of(section: RolloutSection, policy: Policy) -> RolloutPlan:
     """What the configuration says of a rollout."""
+    wanted = {
+        CheckKind.SELF_CHECK: section.checks.self_check,
+        CheckKind.QUICK_CHECK: section.checks.quick_check,
+    }
     return RolloutPlan(
         name=section.name,
         baseline=section.baseline,
@@ -175,4 +256,5 @@ def plan_of(section: RolloutSection, policy: Policy) -> RolloutPlan:
         policy=policy,
         percent=section.shadow.percent,
         canary_tenants=section.canary.tenants,
+        checks=tuple(kind for kind, is_wanted in wanted.items() if is_wanted),
     )

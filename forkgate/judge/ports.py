@@ -1,9 +1,14 @@
-"""What the judge needs from the mirror."""
+"""What the judge needs from the mirror, and from what makes checks and asks suites."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Protocol, TypeVar
 
+from comparator.comparison import Comparison
+from forkgate.checks.report import CheckReport
+from policies.policy import Level
+from policies.rollout import CheckKind, Stage
 from proxy.link.values import Capture, EdgeIdentity
 
 
@@ -26,4 +31,99 @@ class MirrorPort(Protocol):
 
     async def close(self, drain_s: float) -> None:
         """Let running pairs end for that long, then abort them."""
+        ...
+
+
+class CheckPort(Protocol):
+    """Makes the checks that a rollout starts with."""
+
+    async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
+        """Make one check. Every trouble is in the report; raises nothing but a cancellation."""
+        ...
+
+
+class Loaded(Protocol):
+    """A suite as it was read when the sidecar started."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str: ...
+
+
+class SuiteEnd(Protocol):
+    """How asking a suite ended."""
+
+    @property
+    def rollout(self) -> str: ...
+
+    @property
+    def suite(self) -> str: ...
+
+    @property
+    def stage(self) -> str: ...
+
+    @property
+    def stopped(self) -> str | None:
+        """Why it was broken off; None when it was asked to its end."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """One sentence, with numbers."""
+        ...
+
+
+class SuiteProgress(Protocol):
+    """How far a suite is."""
+
+    @property
+    def suite(self) -> str: ...
+
+    @property
+    def stage(self) -> str: ...
+
+    @property
+    def asked(self) -> int:
+        """Answers wanted: samples times passes."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """Of these, there."""
+        ...
+
+    @property
+    def passes(self) -> int: ...
+
+
+SuiteT = TypeVar("SuiteT", bound=Loaded, contravariant=True)
+
+
+class SuitePort(Protocol[SuiteT]):
+    """Asks suites through the mirror."""
+
+    def start(
+        self,
+        rollout: str,
+        stage: Stage,
+        suite: SuiteT,
+        done: Collection[tuple[str, int]],
+        sink: Callable[[Comparison], Awaitable[None]],
+        finished: Callable[[SuiteEnd], None],
+    ) -> None:
+        """Ask every (sample, pass) that is not in ``done``. Neither waits nor raises."""
+        ...
+
+    async def stop(self, rollout: str, why: str) -> None:
+        """Ask no more. Returns when nothing of it runs."""
+        ...
+
+    def progress(self, rollout: str) -> Sequence[SuiteProgress]:
+        """How far each suite of the present stage is."""
+        ...
+
+    async def close(self) -> None:
+        """End everything."""
         ...

@@ -80,9 +80,15 @@ class Instruments:
             "forkgate.live.time_to_first_byte", "s", "Request received to first response byte, by pool."
         )
         self._pairs = meter.create_counter(
-            "forkgate.shadow.pairs", "{pair}", "Finished comparisons by rollout and why they were set aside."
+            "forkgate.shadow.pairs",
+            "{pair}",
+            "Finished pairs by rollout, the arm beside the baseline, and why they were set aside.",
         )
-        self._forks = meter.create_counter("forkgate.shadow.forks", "{fork}", "Forks seen, by rollout.")
+        self._forks = meter.create_counter(
+            "forkgate.shadow.forks",
+            "{fork}",
+            "Forks of finished pairs, by rollout, the arm beside the baseline, and class.",
+        )
         self._verdicts = meter.create_counter(
             "forkgate.gate.verdicts", "{verdict}", "Changes of a gate's answer, by rollout, gate and answer."
         )
@@ -125,11 +131,17 @@ class Instruments:
         for (tenant, pool), size in answered.items():
             self._live_bytes.add(size, {"forkgate.tenant": tenant, "forkgate.pool": pool})
 
-    def pair(self, rollout: str, set_aside: str | None) -> None:
-        self._pairs.add(1, {"forkgate.rollout": rollout, "forkgate.set_aside": set_aside or ""})
+    def pair(self, rollout: str, arm: str, set_aside: str | None) -> None:
+        """A finished pair of the baseline and ``arm``."""
+        self._pairs.add(
+            1, {"forkgate.rollout": rollout, "forkgate.arm": arm, "forkgate.set_aside": set_aside or ""}
+        )
 
-    def fork(self, rollout: str) -> None:
-        self._forks.add(1, {"forkgate.rollout": rollout})
+    def fork(self, rollout: str, arm: str, fork_class: str) -> None:
+        """A fork of the baseline and ``arm``, classified."""
+        self._forks.add(
+            1, {"forkgate.rollout": rollout, "forkgate.arm": arm, "forkgate.fork_class": fork_class}
+        )
 
     def verdict(self, rollout: str, verdict: Verdict) -> None:
         """A gate's answer changed."""

@@ -227,7 +227,4 @@ def _frozen_change(old: RolloutPlan, new: RolloutPlan) -> str | None:
         return f"policy (digest {old.policy.digest[:19]} to {new.policy.digest[:19]})"
     if (new.baseline, new.candidate) != (old.baseline, old.candidate):
         return f"baseline or candidate ({old.baseline}, {old.candidate} to {new.baseline}, {new.candidate})"
-    if new.suites and new.judged_stages != old.judged_stages:
-        # The suites would be judged in a further stage, for which no share of alpha was set aside.
-        return f"the stage in which suites are judged ({old.traffic_stage} to {new.traffic_stage})"
     return None

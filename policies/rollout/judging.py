@@ -90,12 +90,15 @@ def _fold(state: RolloutState, item: Evidence) -> tuple[RolloutState, list[str]]
 
 def _ask(state: RolloutState, name: str, unix_s: float, effects: list[Effect]) -> RolloutState:
     verdict = state.verdict(name)
+    holds = verdict.hold and state.held is None
     if state.answers.get(name) is not verdict.answer:
         state = msgspec.structs.replace(state, answers={**state.answers, name: verdict.answer})
         effects.append(_log(state, verdict))
         if verdict.answer is Answer.FAIL:
             return _breach(state, verdict, unix_s, effects)
-    if verdict.hold and state.held is None:
+    elif holds:
+        effects.append(_log(state, verdict))
+    if holds:
         return _hold_for(state, verdict, Held(cause=HoldCause.GATE, reason=_told(verdict)), effects)
     return state
 

@@ -9,7 +9,7 @@ import msgspec
 
 from policies.gates import GateState
 from policies.gates.base import Alpha, Gate
-from policies.levels import alphas_of
+from policies.levels import STAGES, alphas_of
 from policies.policy import Policy
 from policies.routes import PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
@@ -106,7 +106,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
             self.policy.alpha,
             self.policy.gates,
             tenants=len(self.canary_tenants),
-            stages=len(self.judged_stages),
+            stages=STAGES,
         )
         msgspec.structs.force_setattr(self, "alphas", alphas)
 
@@ -119,11 +119,6 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     def traffic_stage(self) -> Stage:
         """Where it goes once its checks have passed: a canary when it names tenants for one."""
         return Stage.CANARY if self.canary_tenants else Stage.SHADOW
-
-    @property
-    def judged_stages(self) -> tuple[Stage, ...]:
-        """The stages in which evidence is judged, each of which may roll back by mistake."""
-        return (self.traffic_stage,)
 
     @property
     def first_stage(self) -> Stage:
@@ -177,7 +172,7 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True):
     """Items of evidence folded since the rollout began; a lift does not set it back, so that each item has
     one number."""
     begun_unix_s: float = 0.0
-    """When the gates started from nothing: the last lift, or 0 for the rollout's start."""
+    """When the gates started from nothing: at the last lift, or when a judge first knew of the rollout."""
     encoding_mismatches: int = 0
 
     @property

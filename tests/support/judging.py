@@ -42,6 +42,7 @@ rollouts:
     candidate: new
     policy: audit
     global_seed: s
+    checks: {{self_check: false, quick_check: false}}
     canary: {{tenants: [acme]}}
 """
 

@@ -417,7 +417,7 @@ def test_killed_judges_evidence_is_folded_again(tmp_path: Path) -> None:
         async with Bench(tmp_path) as bench:
             assert bench.desk.state("old-to-new").evidence == evidence == 5
             assert bench.desk.tallies["old-to-new"].pairs == 5
-            assert bench.checkpoints.caught_up[0].effects == ()
+            assert bench.checkpoints.caught_up == []
 
     run(main())
 
@@ -440,11 +440,11 @@ def test_live_records_of_a_batch_that_comes_again_after_a_kill_count_once(tmp_pa
             await bench.checkpoints.save()
             state = bench.desk.state("old-to-new")
             assert state.evidence == 2
-        for _ in range(2):  # kill -9 twice: what the first restart has not heard of, the second still knows
+        for before in (2, 3):  # kill -9 twice: what came after the checkpoint is in the journal
             async with Bench(tmp_path) as bench:
                 server = served(bench)
+                assert bench.desk.state("old-to-new").evidence == before
                 await server.take(live_batch("edge-1", 1))
-                assert bench.desk.state("old-to-new").gates == state.gates
                 await server.take(live_batch("edge-1", 2))
                 assert bench.desk.state("old-to-new").evidence == 3
         async with Bench(tmp_path) as bench:

@@ -37,8 +37,8 @@ async def scrape(instruments_with: list[str]) -> dict[str, str]:
         [live(tenant="acme", status=200), live(tenant="<script>", status=503), live(tenant="x2", status=0)]
     )
     instruments.live([live(tenant="acme", status=200, retried=True, aborted_by="client", canary=True)])
-    instruments.pair("r", None)
-    instruments.fork("r")
+    instruments.pair("r", "candidate", None)
+    instruments.fork("r", "candidate", "tie_flip")
     instruments.flip("r", 0.012, 0.003, 1)
     instruments.verdict("r", Verdict(gate="g", answer=Answer.FAIL, value=1.0, limit=0.0, n=1, reason="x"))
     async with (

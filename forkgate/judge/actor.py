@@ -1,0 +1,129 @@
+"""Carries out what the rules ask for, in order: the one place where an effect becomes an act.
+
+Nothing here waits. A flip, a table, a check are tasks of their own; a breach is on its way before its reason
+is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from forkgate.judge.ports import MirrorPort
+from forkgate.judge.publisher import Publisher
+from forkgate.judge.starts import Starts
+from forkgate.telemetry.instruments import Instruments
+from policies.rollout import (
+    Effect,
+    Hold,
+    Log,
+    Publish,
+    Restarted,
+    RollBack,
+    RolloutState,
+    RunCheck,
+    RunSuites,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Actor:
+    """All methods belong to the judge's event loop."""
+
+    def __init__(
+        self, publisher: Publisher, instruments: Instruments, state: Callable[[str], RolloutState]
+    ) -> None:
+        """
+        Args:
+            state: a rollout as it stands; raises KeyError.
+        """
+        self._publisher = publisher
+        self._instruments = instruments
+        self._state = state
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.mirror: MirrorPort | None = None
+        self.starts: Starts | None = None
+
+    def obey(self, effects: Iterable[Effect], decided_s: float) -> None:
+        """Carry effects out. ``decided_s``: when their cause was here, on the monotonic clock."""
+        for effect in effects:
+            match effect:
+                case RollBack(latch=rollback):
+                    self.spawn(self._publisher.roll_back(rollback, decided_s))
+                    self._stop_starts(rollback.rollout, "the rollout was rolled back")
+                    log.error(
+                        "policy breached, rolling back",
+                        extra={
+                            "rollout": rollback.rollout,
+                            "gate": rollback.verdict.gate,
+                            "reason": rollback.verdict.reason,
+                            "deciding_id": rollback.verdict.deciding_id,
+                        },
+                    )
+                case Publish(rollout=rollout, cause=cause):
+                    self.spawn(self.publish(rollout, cause))
+                case Restarted(rollout=rollout, cause=cause):
+                    self._stop_starts(rollout, cause)
+                case RunCheck(rollout=rollout, kind=kind):
+                    level = self._state(rollout).plan.policy.level
+                    log.info("check begins", extra={"rollout": rollout, "check": kind, "level": level})
+                    assert self.starts is not None
+                    self.starts.check(rollout, kind, level)
+                case RunSuites(rollout=rollout, stage=stage, suites=suites):
+                    assert self.starts is not None
+                    self.starts.suites(rollout, stage, suites)
+                case Hold(rollout=rollout, reason=reason, choice=choice):
+                    log.error(
+                        "rollout held until a person has looked",
+                        extra={"rollout": rollout, "reason": reason, "choice": list(choice)},
+                    )
+                case Log():
+                    self._log(effect)
+                case _:
+                    pass  # Unlatch: the latch was opened on disk before the state was stepped
+
+    async def publish(self, rollout: str, cause: str) -> None:
+        """A new table; copies that it asks for are taken from now on."""
+        if self.mirror is not None and self._state(rollout).mirrors:
+            self.mirror.resume_rollout(rollout)
+        await self._publisher.publish(cause)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Let what is under way come to its end: no flip is abandoned half-way by a shutdown."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do this beside everything else; what it raises is told."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _stop_starts(self, rollout: str, why: str) -> None:
+        if self.starts is not None:
+            self.starts.stop(rollout, why)
+
+    def _log(self, effect: Log) -> None:
+        extra: dict[str, Any] = {"rollout": effect.rollout}
+        verdict = effect.verdict
+        if verdict is not None:
+            self._instruments.verdict(effect.rollout, verdict)
+            extra |= {
+                "gate": verdict.gate,
+                "answer": verdict.answer.value,
+                "value": verdict.value,
+                "limit": verdict.limit,
+                "n": verdict.n,
+                "alpha": verdict.alpha,
+                "rollback_nats": verdict.rollback_nats,
+                "promotion_nats": verdict.promotion_nats,
+            }
+        log.info(effect.message, extra=extra)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("a judge's task failed", exc_info=error)

@@ -1,0 +1,159 @@
+"""What a rollout's stage starts with, under way: its check, or its suites.
+
+One rollout's orders are carried out one after the other: a suite that is to be stopped has stopped before
+another is started. What comes of them goes back as events, so that the rules alone decide what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+from comparator.comparison import Comparison
+from comparator.evidence import EvidenceError
+from forkgate.checks.report import CheckReport
+from forkgate.judge.ports import CheckPort, SuiteEnd, SuitePort, SuiteProgress
+from policies.policy import Level
+from policies.rollout import CheckKind, Stage
+from policies.verdict import Answer
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[str, str, Stage], Awaitable[Collection[tuple[str, int]]]]
+"""(rollout, suite's digest, stage) → (sample, pass) that the evidence store holds. Raises EvidenceError."""
+
+
+class Listener(Protocol):
+    """Told what came of it."""
+
+    def check_done(self, rollout: str, kind: CheckKind, report: CheckReport) -> None: ...
+
+    async def sample_finished(self, comparison: Comparison) -> None: ...
+
+    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str) -> None: ...
+
+
+class Starts:
+    """The checks and suites of one judge. All methods belong to its event loop."""
+
+    def __init__(
+        self,
+        checks: CheckPort,
+        suites: SuitePort[Any],
+        loaded: Mapping[str, Mapping[str, Any]],
+        done: Done,
+        listener: Listener,
+    ) -> None:
+        """
+        Args:
+            loaded: rollout → suite's name → the suite as it was read when the sidecar started.
+            done: what earlier judges have kept of a suite.
+        """
+        self._checks = checks
+        self._suites = suites
+        self._loaded = loaded
+        self._done = done
+        self._listener = listener
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._lines: dict[str, asyncio.Lock] = {}
+        self._orders: set[asyncio.Task[None]] = set()
+
+    def check(self, rollout: str, kind: CheckKind, level: Level) -> None:
+        """Make a check; one that still runs for this rollout is ended."""
+        self._end_check(rollout)
+        task = asyncio.create_task(self._check(rollout, kind, level), name=f"{kind} of {rollout}")
+        self._running[rollout] = task
+
+    def suites(self, rollout: str, stage: Stage, names: Sequence[str]) -> None:
+        """Ask these suites."""
+        self._order(rollout, self._ask(rollout, stage, tuple(names)))
+
+    def stop(self, rollout: str, why: str) -> None:
+        """End this rollout's check and suites. What was ordered before is not started any more."""
+        self._end_check(rollout)
+        self._order(rollout, self._suites.stop(rollout, why))
+
+    def checking(self, rollout: str) -> bool:
+        """Whether a check runs."""
+        return rollout in self._running
+
+    def progress(self, rollout: str) -> Sequence[SuiteProgress]:
+        """How far the suites of the present stage are."""
+        return self._suites.progress(rollout)
+
+    async def close(self) -> None:
+        """End everything."""
+        tasks = [*self._running.values(), *self._orders]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._suites.close()
+
+    def _end_check(self, rollout: str) -> None:
+        task = self._running.pop(rollout, None)
+        if task is not None:
+            task.cancel()
+
+    async def _check(self, rollout: str, kind: CheckKind, level: Level) -> None:
+        try:
+            report = await self._checks.run(rollout, kind, level)
+        except Exception as error:
+            log.exception("a check broke", extra={"rollout": rollout, "check": kind})
+            report = CheckReport(
+                check=kind,
+                level=level,
+                answer=Answer.ERROR,
+                reason=f"the check itself broke: {type(error).__name__}: {error}; the judge's log has more",
+                pools=(),
+                endpoints=(),
+            )
+        if self._running.get(rollout) is not asyncio.current_task():
+            return  # ended meanwhile: nobody waits for this
+        del self._running[rollout]
+        self._listener.check_done(rollout, kind, report)
+
+    async def _ask(self, rollout: str, stage: Stage, names: tuple[str, ...]) -> None:
+        for name in names:
+            suite = self._loaded[rollout][name]
+            done: Collection[tuple[str, int]] = ()
+            try:
+                done = await self._done(rollout, suite.digest, stage)
+            except EvidenceError as error:
+                # Asked twice, counted once: it costs tokens and no verdict.
+                log.error(
+                    "what was kept of a suite is unknown, all of it is asked",
+                    extra={"rollout": rollout, "suite": name, "error": str(error)},
+                )
+            self._suites.start(rollout, stage, suite, done, self._listener.sample_finished, self._finished)
+            log.info(
+                "suite begins",
+                extra={"rollout": rollout, "suite": name, "stage": stage, "kept_before": len(done)},
+            )
+
+    def _finished(self, end: SuiteEnd) -> None:
+        if end.stopped is not None:
+            log.info(
+                "suite broken off", extra={"rollout": end.rollout, "suite": end.suite, "why": end.stopped}
+            )
+            return
+        self._listener.suite_done(end.rollout, end.suite, Stage(end.stage), end.summary)
+
+    def _order(self, rollout: str, work: Coroutine[Any, Any, None]) -> None:
+        line = self._lines.setdefault(rollout, asyncio.Lock())
+
+        async def in_line() -> None:
+            try:
+                async with line:
+                    await work
+            except Exception:
+                log.exception("a suite could not be started or stopped", extra={"rollout": rollout})
+            finally:
+                with contextlib.suppress(RuntimeError):
+                    work.close()  # cancelled before its turn came
+
+        task = asyncio.create_task(in_line(), name=f"suites of {rollout}")
+        self._orders.add(task)
+        task.add_done_callback(self._orders.discard)
