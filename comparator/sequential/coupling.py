@@ -25,7 +25,8 @@ from comparator.sequential.mean import MeanTest, Side
 from comparator.sequential.mixture import Mixture
 
 _BITS = 40
-_MEAN_BITS = 14
+MEAN_SHARES = Mixture.geometric(1.0 / 64.0, 0.9, 6)
+_MEAN_BITS = 12
 """A bound that is shown with every verdict: finer than anybody reads, coarse enough to be cheap."""
 
 
@@ -51,11 +52,12 @@ def mismatch_bound(state: Tally, alpha: float, *, shares: Mixture = SHARES) -> f
     return math.ldexp(rejected, -_BITS)
 
 
-def mismatch_under(limit: float, shares: Mixture = SHARES) -> MeanTest:
+def mismatch_under(limit: float, shares: Mixture = MEAN_SHARES) -> MeanTest:
     """Rejects "the mean share of mismatches is ``limit`` or more", and with it "TV is at least ``limit``".
 
     Bets: E = Σ w_k Π (1 + s_k (limit - x)/(1 - limit)), x in [0, 1] a comparison's share of mismatches, s_k
-    in (0, 1) the share of the largest bet. On {0, 1} it is ``shortfall(limit)``.
+    in (0, 1) the share of the largest bet. On {0, 1} it is
+    ``shortfall(limit, shares)``.
 
     Raises:
         SequentialError: limit or a share outside (0, 1).
@@ -66,8 +68,8 @@ def mismatch_under(limit: float, shares: Mixture = SHARES) -> MeanTest:
     return MeanTest(null=limit, side=Side.BELOW, bets=bets, lower=0.0, upper=1.0)
 
 
-def mean_mismatch_bound(state: Counts, alpha: float, *, shares: Mixture = SHARES) -> float:
-    """Smallest multiple of 2⁻¹⁴ that "the mean share of mismatches is at least this" rejects at α; 1 if none.
+def mean_mismatch_bound(state: Counts, alpha: float, *, shares: Mixture = MEAN_SHARES) -> float:
+    """Smallest multiple of 2⁻¹² that "the mean share of mismatches is at least this" rejects at α; 1 if none.
 
     Bounds TV, averaged over prompts, from above with probability at least 1 - α under any stopping rule. The
     factors fall in the share and rise in the limit, so what is rejected is an upper end, found by bisection.

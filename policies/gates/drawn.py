@@ -117,13 +117,11 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
             )
         return None
 
-    def said(self, alpha: float) -> str:
-        """The bound, for the end of a reason."""
+    def said(self, bound: float) -> str:
+        """The bound and what it rests on, for the end of a reason."""
         if not self.n:
             return "total variation is at most 1: nothing has been compared"
-        text = (
-            f"total variation is at most {self.bound(alpha):.3g} (same-seed answers differ in {self.rate:.1%}"
-        )
+        text = f"total variation is at most {bound:.3g} (same-seed answers differ in {self.rate:.1%}"
         if self.control.n:
             text += f", the control's in {self.control.mean:.1%}"
         return text + ")"

@@ -102,6 +102,7 @@ class PositionMargins(
     def verdict(self, state: PositionMarginsState, alpha: Alpha) -> Verdict:
         """``rollback_nats`` is that of the position with the most evidence, less log of their number."""
         agreement, n = state.agreement, state.candidate.n
+        bound = agreement.bound(alpha.promotion)
         promotion_nats = agreement.promotion_nats(self.maximum_tv)
         moved = self._test.moved(state.candidate, alpha.rollback)
         unfair = self._test.moved(state.control, alpha.rollback)
@@ -123,11 +124,11 @@ class PositionMargins(
             value=agreement.rate,
             limit=self.maximum_tv,
             n=n,
-            reason=f"{said}; {agreement.said(alpha.promotion)}",
+            reason=f"{said}; {agreement.said(bound)}",
             alpha=alpha.rollback,
             rollback_nats=self._test.corrected_nats(state.candidate),
             promotion_nats=promotion_nats,
-            interval=(0.0, agreement.bound(alpha.promotion)),
+            interval=(0.0, bound),
             hold=hold,
         )
 

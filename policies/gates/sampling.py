@@ -113,6 +113,7 @@ class Sampling(
     def verdict(self, state: SamplingState, alpha: Alpha) -> Verdict:
         """Always with the upper bound on total variation: in the interval and in the reason."""
         agreement, n = state.agreement, state.candidate.n
+        bound = agreement.bound(alpha.promotion)
         promotion_nats = agreement.promotion_nats(self.maximum_tv)
         answer, said, hold = self._answer(state, alpha, promotion_nats)
         return Verdict(
@@ -121,12 +122,12 @@ class Sampling(
             value=agreement.rate,
             limit=self.maximum_tv,
             n=n,
-            reason=f"first {self.tokens} tokens of {n} prompts: {said}; {agreement.said(alpha.promotion)}",
+            reason=f"first {self.tokens} tokens of {n} prompts: {said}; {agreement.said(bound)}",
             alpha=alpha.rollback,
             deciding_id=state.highest_id if answer is Answer.FAIL else None,
             rollback_nats=state.candidate.highest_nats,
             promotion_nats=promotion_nats,
-            interval=(0.0, agreement.bound(alpha.promotion)),
+            interval=(0.0, bound),
             hold=hold,
         )
 
