@@ -17,8 +17,9 @@ from engines.base import Call, CallKind, CannotEncode, EngineError, EngineRefuse
 from forkgate.checks.prompts import CheckPrompt
 from forkgate.checks.report import text_of
 from proxy.mirror import ArmLimits, ArmPlan, ShadowEndpoint, ShadowPool, Sources, derive_seed, run_arm
-from proxy.mirror.arm import make_exchange, outcome_of
+from proxy.mirror.arm import outcome_of
 from proxy.mirror.pools import logprobs_depth
+from proxy.mirror.record import make_exchange
 
 LIMITS = ArmLimits(timeout_s=120.0, bytes=16_777_216)
 """Of one answer."""

@@ -9,7 +9,8 @@
                              └─ ReplicateRun (one a seed)
                                   ├─ run_arm   prompt → exchange, streamed; baseline and candidate side
                                   │            by side, a control beside them or after the baseline
-                                  └─ comparator.align / compare, as the tokens arrive
+                                  ├─ comparator.align, as the tokens arrive
+                                  └─ pairing   exchanges → pairs, or the reason why there is none
                        └─▶ MirrorSink.comparison_finished | dropped, and the ledger
 
     Mirror.run_sample ─▶ the same from ComparisonRun on, for a suite's or a check's question; its
@@ -23,16 +24,17 @@ it (``load``), because equal environments fork too, and more so in other batches
 ``arm`` is usable alone: :func:`run_arm` with :func:`plan_again` runs a stored exchange once more.
 """
 
-from proxy.mirror.arm import ArmControl, ArmLimits, ArmPlan, Sources, plan_again, run_arm
+from proxy.mirror.arm import ArmControl, ArmLimits, Sources, run_arm
 from proxy.mirror.asks import NO_TENANT, SampleAsk
 from proxy.mirror.budget import Spent
 from proxy.mirror.errors import Dropped
-from proxy.mirror.lane import LaneState, LaneStatus
 from proxy.mirror.mirror import Mirror
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool, ShadowRollout
 from proxy.mirror.ports import MirrorSink
+from proxy.mirror.record import ArmPlan, plan_again
 from proxy.mirror.seeds import derive_seed
 from proxy.mirror.settings import MirrorSettings
+from proxy.mirror.status import LaneState, LaneStatus
 
 __all__ = [
     "NO_TENANT",

@@ -16,9 +16,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable
-from enum import StrEnum
-
-import msgspec
 
 from comparator.comparison import Comparison
 from comparator.pair import ForkSeen
@@ -29,7 +26,7 @@ from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.values import Capture, EdgeIdentity
 from proxy.mirror.arm import Sources
 from proxy.mirror.asks import SampleAsk
-from proxy.mirror.budget import Spent, TokenBudget
+from proxy.mirror.budget import TokenBudget
 from proxy.mirror.decode import read_call
 from proxy.mirror.errors import Dropped
 from proxy.mirror.notes import DropNotes
@@ -42,35 +39,9 @@ from proxy.mirror.replicate import Stage
 from proxy.mirror.room import Room
 from proxy.mirror.run import ComparisonRun
 from proxy.mirror.samples import Samples
+from proxy.mirror.status import LaneState, LaneStatus
 
 _LOG = logging.getLogger(__name__)
-
-
-class LaneState(StrEnum):
-    OPEN = "open"
-    STOPPED = "stopped"  # the rollout was rolled back; a person may resume it
-    CLOSED = "closed"
-
-
-class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """For `status` and metrics."""
-
-    rollout: str
-    state: LaneState
-    queued: int
-    running: int
-    """Captures whose arms run."""
-    samples: int
-    """Samples of suites and checks whose arms run."""
-    storing: int
-    """Comparisons that wait for the evidence store."""
-    controls: int
-    """Pairs of baseline and control since the judge started."""
-    replicates: int
-    """Pairs of baseline and candidate beyond the first of their capture, since the judge started."""
-    blocked: str | None
-    """What keeps the queue's head waiting."""
-    spent: Spent
 
 
 class Lane:
@@ -89,7 +60,6 @@ class Lane:
         self._sink = sink
         self._ledger = ledger
         self._notes = notes
-        self._sources = sources
         self._queue = CaptureQueue(rollout.settings, sources.monotonic)
         self._baseline = Picker(rollout.baseline, sources.monotonic)
         self._candidate = Picker(rollout.candidate, sources.monotonic)

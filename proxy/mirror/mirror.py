@@ -12,10 +12,11 @@ from proxy.mirror.arm import Sources
 from proxy.mirror.asks import SampleAsk
 from proxy.mirror.decode import recognise
 from proxy.mirror.errors import Dropped
-from proxy.mirror.lane import Lane, LaneStatus
+from proxy.mirror.lane import Lane
 from proxy.mirror.notes import DropNotes
 from proxy.mirror.pools import ShadowRollout
 from proxy.mirror.ports import MirrorSink
+from proxy.mirror.status import LaneStatus
 
 STORE_S = 5.0
 """At the end, how long finished pairs and drops may take to be stored."""

@@ -25,21 +25,19 @@ from comparator.align import PairAligner
 from comparator.compare import compare
 from comparator.comparison import CONCURRENCY
 from comparator.pair import Fork, ForkSeen, Pair
-from comparator.records import Arm, Exchange, Fact, Outcome, Step
-from proxy.ledger import DropReason
-from proxy.mirror.arm import ArmControl, ArmLimits, ArmPlan, Sources, make_exchange, outcome_of, run_arm
+from comparator.records import Arm, Exchange, Outcome, Step
+from proxy.mirror.arm import ArmControl, ArmLimits, Sources, outcome_of, run_arm
 from proxy.mirror.budget import TokenBudget
 from proxy.mirror.encode import Encoded
 from proxy.mirror.errors import Dropped
+from proxy.mirror.pairing import ENDED, pairs_of
 from proxy.mirror.places import Place
 from proxy.mirror.pools import ShadowEndpoint, ShadowRollout
 from proxy.mirror.question import Question
+from proxy.mirror.record import ArmPlan, make_exchange
 from proxy.mirror.seeds import derive_seed
 
 _LOG = logging.getLogger(__name__)
-
-_ENDED = (Outcome.COMPLETED, Outcome.CUT)
-_NOT_TOLD = Fact(unknown="only one arm told the token IDs that it made of the request")
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +97,8 @@ class ReplicateRun:
                 task.cancel()
             if left:
                 await asyncio.wait(left)
-        self._check()
-        return tuple(self._pairs())
+        alignments = {arm: aligner.alignment() for arm, aligner in self._aligners.items()}
+        return pairs_of(self.ends, alignments, self._aborted)
 
     def abort(self, end: Dropped) -> None:
         """Stop all arms. What is decided by then is kept: it is evidence."""
@@ -116,7 +114,7 @@ class ReplicateRun:
     @property
     def went_well(self) -> bool:
         """Baseline and candidate ended by themselves: another seed is worth its price."""
-        return all(end.outcome in _ENDED for arm, end in self.ends.items() if arm is not Arm.CONTROL)
+        return all(end.outcome in ENDED for arm, end in self.ends.items() if arm is not Arm.CONTROL)
 
     # -- the arms -------------------------------------------------------------------------------------
 
@@ -155,7 +153,7 @@ class ReplicateRun:
                 self._start(arm)
         if staggered:
             await asyncio.wait({self._arms[Arm.BASELINE]})
-            well = self._end_of(Arm.BASELINE).outcome in _ENDED
+            well = self._end_of(Arm.BASELINE).outcome in ENDED
             if well and self._aborted is None and not self._closing:
                 self._start(Arm.CONTROL)
         await asyncio.wait(self._arms.values())
@@ -197,7 +195,7 @@ class ReplicateRun:
             fork = aligner.finish(arm, completed=exchange.outcome is Outcome.COMPLETED)
             if fork is not None:
                 self._forked(other, fork)
-        if arm is Arm.BASELINE and exchange.outcome not in _ENDED:
+        if arm is Arm.BASELINE and exchange.outcome not in ENDED:
             for other in self._aligners:
                 self._stop(other, f"nothing to compare with: the baseline ended {exchange.outcome}")
         return exchange
@@ -260,55 +258,6 @@ class ReplicateRun:
             )
         )
 
-    # -- what it came to --------------------------------------------------------------------------------
-
-    def _check(self) -> None:
-        """Raises Dropped for a replicate that is worth nothing, not even as a pair set aside."""
-        other = Arm.CANDIDATE if Arm.CANDIDATE in self._places else Arm.CONTROL
-        if self._aligners[other].fork is not None:
-            return
-        baseline, end = self.ends[Arm.BASELINE], self.ends.get(other)
-        if self._aborted is not None and (
-            baseline.outcome not in _ENDED or end is None or end.outcome is Outcome.ABORTED
-        ):
-            raise self._aborted
-        if baseline.outcome in _ENDED or baseline.steps:
-            return
-        if baseline.outcome is Outcome.REFUSED:
-            raise Dropped(DropReason.UNSUPPORTED, f"the baseline refuses it: {baseline.error}")
-        raise Dropped(DropReason.BASELINE_UNAVAILABLE, f"{baseline.outcome}: {baseline.error}")
-
-    def _pairs(self) -> list[Pair]:
-        left, right = self.ends[Arm.BASELINE], self.ends.get(Arm.CANDIDATE)
-        pairs = []
-        if right is not None:
-            if not self._encoded.as_tokens:
-                left, right = _same_echo(left, right)
-            pairs.append(compare(left, right, self._aligners[Arm.CANDIDATE].alignment()))
-        control = self._usable_control(left)
-        if control is not None:
-            pairs.append(compare(left, control, self._aligners[Arm.CONTROL].alignment()))
-        if not pairs:
-            end = self.ends.get(Arm.CONTROL)
-            how = "was not run" if end is None else f"ended {end.outcome}: {end.error}"
-            raise Dropped(DropReason.BASELINE_UNAVAILABLE, f"the baseline's second run {how}")
-        return pairs
-
-    def _usable_control(self, left: Exchange) -> Exchange | None:
-        """The control's exchange where it can stand beside the baseline's, be it as one set aside.
-
-        One that failed before it forked would read as one that did not fork.
-        """
-        control = self.ends.get(Arm.CONTROL)
-        if control is None:
-            return None
-        told = control.outcome in (*_ENDED, Outcome.INVALID)
-        if not told and self._aligners[Arm.CONTROL].fork is None:
-            return None
-        if self._encoded.as_tokens or bool(control.prompt_token_ids) == bool(left.prompt_token_ids):
-            return control
-        return None if left.prompt_token_ids else _blank(control)
-
 
 def _digest_as_declared(plan: ArmPlan, endpoint: ShadowEndpoint) -> bool:
     """Whether a fork there may be told at once: what the probe proved is what the pool declares.
@@ -319,15 +268,3 @@ def _digest_as_declared(plan: ArmPlan, endpoint: ShadowEndpoint) -> bool:
         return True
     proved = endpoint.probe.facts.get("environment_digest") if endpoint.probe is not None else None
     return proved is not None and proved.value == plan.declared_digest
-
-
-def _same_echo(left: Exchange, right: Exchange) -> tuple[Exchange, Exchange]:
-    """Requests that went as themselves: prompts are known by echo only, so both or neither."""
-    if bool(left.prompt_token_ids) == bool(right.prompt_token_ids):
-        return left, right
-    return _blank(left), _blank(right)
-
-
-def _blank(exchange: Exchange) -> Exchange:
-    facts = {**exchange.facts, "prompt_token_ids": _NOT_TOLD}
-    return msgspec.structs.replace(exchange, prompt_token_ids=(), facts=facts)

@@ -6,7 +6,7 @@ import pytest
 
 from comparator.records import Arm, CaptureId, Exchange, Fact, Outcome, Sampling
 from engines.base import Engine, Finish, Probe
-from proxy.mirror.arm import ArmPlan, make_exchange
+from proxy.mirror.record import ArmPlan, make_exchange
 from tests.support.engines import FakeEngine
 
 TEMPLATE = Fact(value="sha256:of-the-template-used")
