@@ -61,7 +61,7 @@ class Numeric(
 class PythonCall(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="python"
 ):
-    """A function of the user's own: ``score(answer: str, sample: dict) -> float`` from 0 to 1.
+    """A function of the user's own: ``score(answer: str, sample: dict, **arguments) -> float`` from 0 to 1.
 
     The file is named by the policy (``suites.NAME.scorers``), never by a sample: samples are data. It runs in
     a child process with a time limit.
@@ -70,6 +70,7 @@ class PythonCall(
     scorer: str
     """Name under ``suites.NAME.scorers``."""
     arguments: dict[str, Any] = {}
+    """Handed to the function as keyword arguments."""
 
 
 Check = Exact | Regex | JsonSchema | Numeric | PythonCall
