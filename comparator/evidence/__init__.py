@@ -12,7 +12,9 @@ not import it.
 ``whole``      from stored rows to the comparison that gates saw
 ``hashes``     over token IDs
 ``tables``     values to rows and back
-``reader``     list, show, export, ledger counts; any number of readers beside the writer
+``connection`` the file, opened for reading
+``folded``     comparisons, forks and journal, as gates took them in
+``reader``     list, export, ledger counts; any number of readers beside the writer
 ``store``      the writer: batches in one transaction, deduplicated by (edge incarnation, sequence)
 ``retention``  ``max_bytes``
 ``explain``    one fork in words and numbers, and what it can be traced to; pure

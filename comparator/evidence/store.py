@@ -10,9 +10,10 @@ from pathlib import Path
 
 from comparator.evidence import tables
 from comparator.evidence.codec import ContentError
+from comparator.evidence.connection import BUSY_TIMEOUT_S
 from comparator.evidence.errors import EvidenceError, EvidenceFull, EvidenceUnavailable, mapped
 from comparator.evidence.journal import JournalError, encode_items, pack
-from comparator.evidence.reader import BUSY_TIMEOUT_S, COMPARED, EvidenceReader
+from comparator.evidence.reader import COMPARED, EvidenceReader
 from comparator.evidence.retention import Pruner
 from comparator.evidence.rows import LOST, OBSERVED, Added, Batch, ComparisonDone, Drop, JournalEntry, Pin
 from comparator.evidence.schema import prepare

@@ -1,0 +1,74 @@
+"""A store's file, opened for reading; what every question to it is asked through."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from comparator.evidence.errors import mapped
+from comparator.evidence.schema import prepare
+
+BUSY_TIMEOUT_S = 2.0
+"""How long a statement waits for another process' lock before :class:`EvidenceBusy`."""
+
+PAGE_ROWS = 500
+"""Rows read at a time by what streams."""
+
+Rows = list[Any]
+
+
+class Connection:
+    """Opens and closes, and runs statements."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Open an existing store.
+
+        Raises:
+            EvidenceUnavailable: no such file, or no permission.
+            EvidenceForeign: not a store, or a newer forkgate's.
+        """
+        self.path = Path(path)
+        with mapped(self.path):
+            self._db = sqlite3.connect(
+                f"file:{quote(str(self.path.absolute()))}?mode=ro",
+                uri=True,
+                timeout=BUSY_TIMEOUT_S,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                prepare(self._db, self.path, writable=False)
+            except BaseException:
+                self._db.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        with mapped(self.path):
+            self._db.close()
+
+    def _pages(self, statement: str, values: Rows) -> Iterator[Any]:
+        """Rows by rising ID, the statement's first column and first parameter; its last is a page's size.
+
+        A page at a time: a long read transaction would keep the log from shrinking.
+        """
+        last = 0
+        while rows := self._all(statement, [last, *values, PAGE_ROWS]):
+            last = rows[-1][0]
+            yield from rows
+
+    def _all(self, statement: str, values: Rows) -> Rows:
+        with mapped(self.path):
+            return self._db.execute(statement, values).fetchall()
