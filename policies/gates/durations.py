@@ -103,7 +103,7 @@ class DurationGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         if self.margin is not None:
             check_margins(
-                self.margin, self.promotion_margin, _STEPS, "a share of requests over the threshold"
+                self.margin, self.promotion_margin, _STEPS, "a share over the threshold"
             )
         elif self.promotion_margin is not None or self.threshold_s is not None:
             field = "promotion_margin" if self.promotion_margin is not None else "threshold_s"

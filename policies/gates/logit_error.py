@@ -212,12 +212,12 @@ class LogitError(
                 f"{self.floor_requests} of baseline and control; a share of {self.exceedance:g} may",
                 deciding_id=state.last_over_id,
             )
-        if verdict.answer is Answer.INCONCLUSIVE:
-            reason = verdict.reason + self._missing(state, rest)
-            nothing = not state.measured and state.unmeasured >= _FEWEST_UNMEASURED
-            answer = Answer.ERROR if nothing else Answer.INCONCLUSIVE
-            return msgspec.structs.replace(verdict, answer=answer, reason=reason)
-        return verdict
+        nothing = not state.measured and state.unmeasured >= _FEWEST_UNMEASURED
+        return msgspec.structs.replace(
+            verdict,
+            answer=Answer.ERROR if nothing else verdict.answer,
+            reason=verdict.reason + self._missing(state, rest),
+        )
 
     def _of_sign(self, state: LogitErrorState, alpha: float, alpha_promotion: float) -> Verdict:
         signs = state.signs

@@ -125,7 +125,7 @@ def test_every_margin_that_is_allowed_makes_two_tests():
 
 
 def test_a_margin_that_the_grid_swallows_is_refused():
-    with pytest.raises(ValueError, match="give one from 0.03125 on"):
+    with pytest.raises(ValueError, match=r"give one from 0\.03125 on"):
         check_margins(0.01, None, 32, "a share")
 
 
