@@ -28,6 +28,8 @@ LOGPROBS = 20
 LULL_S = 20.0
 """How long a check waits, in all, for queues of live work to empty."""
 LULL_STEP_S = 0.5
+SETTLE_S = 0.05
+"""How long an engine may go on counting an answer that has ended."""
 TENANT = "-"
 """No client's: the tenant of a check's exchanges."""
 
@@ -113,8 +115,10 @@ class Asker:
                 error=f"encoding: {asked.error}",
                 started_unix_s=self._sources.unix(),
             )
-        await self._lull(endpoint)
-        return await run_arm(endpoint, plan, LIMITS, self._sources)
+        busy = await self._lull(endpoint)
+        exchange = await run_arm(endpoint, plan, LIMITS, self._sources)
+        self.shared += _shared(exchange, busy)
+        return exchange
 
     def unrun(
         self, pool: ShadowPool, endpoint: ShadowEndpoint, prompt: CheckPrompt, asked: Asked, *, arm: Arm
@@ -164,18 +168,34 @@ class Asker:
         said = {"messages": prompt.messages} if self._kind is CallKind.CHAT else {"prompt": prompt.text}
         return Call(kind=self._kind, body={**body, **said}, model=_model(endpoint))
 
-    async def _lull(self, endpoint: ShadowEndpoint) -> None:
-        """Let live work that waits there go first, within what is left of :data:`LULL_S`."""
+    async def _lull(self, endpoint: ShadowEndpoint) -> bool:
+        """Let live work that waits there go first, within what is left of :data:`LULL_S`. Whether requests
+        run there now; unknown is no."""
+        looks = 0
         while True:
             try:
                 load = await endpoint.engine.load()
             except EngineError:
-                return  # unknown; the answer itself will show what is wrong
+                return False  # the answer itself will show what is wrong
+            looks += 1
             if load.waiting == 0 or self._waited_s >= LULL_S:
-                self.shared += load.running > 0
-                return
+                if load.running == 0 or looks > 1:
+                    return load.running > 0
+                await asyncio.sleep(SETTLE_S)  # the answer before may still be counted
+                continue
             self._waited_s += LULL_STEP_S
             await asyncio.sleep(LULL_STEP_S)
+
+
+def _shared(exchange: Exchange, busy: bool) -> bool:
+    """Whether others shared the answer's batches: as the engine tells, else whether any ran when it began."""
+    fact = exchange.facts.get("batch_size")
+    told = fact.value if fact is not None else None
+    if isinstance(told, int):
+        return told > 1
+    if isinstance(told, list) and told:
+        return bool(max(told) > 1)
+    return busy
 
 
 def answering(pool: ShadowPool) -> tuple[ShadowEndpoint, ...]:

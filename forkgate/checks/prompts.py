@@ -55,7 +55,7 @@ PROMPTS: tuple[CheckPrompt, ...] = (
     _ask(
         "boats",
         "long_context",
-        f"Read this timetable.\n\n{_timetable(28)}\n\nFrom which pier does the boat of stop 17 leave?",
+        f"Read this timetable.\n\n{_timetable(14)}\n\nFrom which pier does the boat of stop 9 leave?",
     ),
     _ask("tea-zh", "chinese", "请用两句话介绍绿茶和红茶的区别。"),
     _ask("median", "code", "Write a Python function `median(numbers)` that sorts a copy of the list first."),

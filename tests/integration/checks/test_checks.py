@@ -23,7 +23,7 @@ from engines.base import (
     Steps,
 )
 from forkgate.checks import PROMPTS, CheckReport, dominates, quick_check, self_check
-from forkgate.checks.ask import LULL_S
+from forkgate.checks.ask import LULL_S, LULL_STEP_S
 from forkgate.config.first_checks import CheckSettings
 from policies.policy import Level
 from policies.verdict import Answer
@@ -226,7 +226,7 @@ def test_check_waits_for_live_work_but_not_for_ever(monkeypatch: pytest.MonkeyPa
     engine.now = Load(running=3, waiting=1, kv_cache_usage=Fact(value=0.5), **_unknown_rest())
     report = ask_self(pool(engine))
     assert report.answer is Answer.PASS
-    assert sum(one for one in slept if one) == LULL_S
+    assert sum(one for one in slept if one == LULL_STEP_S) == LULL_S
     assert "12 of 12 answers shared their endpoint with other requests" in report.notes
 
 
