@@ -70,7 +70,8 @@ class Lane:
         self._state = LaneState.OPEN
         self._why = ""
         self._running: dict[ComparisonRun, asyncio.Task[None]] = {}
-        self._storing: set[asyncio.Task[None]] = set()
+        self._storing: dict[asyncio.Task[None], int] = {}
+        """With the number of pairs, which is what weighs."""
         self._wake = asyncio.Event()
         self._feeder: asyncio.Task[None] | None = None
         self._blocked: tuple[DropReason, str] | None = None
@@ -235,10 +236,9 @@ class Lane:
         self._blocked = None
         if len(self._running) >= settings.in_flight:
             return self._block(DropReason.IN_FLIGHT_LIMIT, f"{len(self._running)} captures run", 60.0)
-        if len(self._storing) >= 4 * settings.in_flight + 16:
-            return self._block(
-                DropReason.IN_FLIGHT_LIMIT, f"{len(self._storing)} comparisons wait for the store", 60.0
-            )
+        storing = sum(self._storing.values())
+        if storing >= 4 * settings.in_flight + 16:
+            return self._block(DropReason.IN_FLIGHT_LIMIT, f"{storing} pairs wait for the store", 60.0)
         block = await self._room.block()
         return None if block is None else self._block(block.reason, block.detail, block.pause_s)
 
@@ -299,10 +299,10 @@ class Lane:
             task = asyncio.create_task(
                 self._store(comparison, waiting), name=f"store {comparison.capture_id}"
             )
-            self._storing.add(task)
+            self._storing[task] = len(comparison.pairs)
 
             def stored(task: asyncio.Task[None]) -> None:
-                self._storing.discard(task)
+                self._storing.pop(task, None)
                 if task.cancelled():
                     late = Dropped(DropReason.EVIDENCE_FAILED, "the store did not answer in time")
                     self._drop(waiting.edge, waiting.capture, late)

@@ -31,7 +31,7 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     replicates: Annotated[int, msgspec.Meta(ge=1, le=32)] = 1
     """Seeds that a copy at a temperature above 0 is run with, one after another; all arms share the seed of a
     replicate. More of them tell more about one prompt's distribution, at the price of a copy each, and still
-    make one observation. Greedy copies run once."""
+    make one observation. All of them are held until the last has ended. Greedy copies run once."""
     timing_percent: Percent = 0.0
     """Share of the copies, drawn beforehand by hash, that run without logprobs on all arms, as live traffic
     does: beside live records the only evidence about latency and throughput, since making a top-k takes time.

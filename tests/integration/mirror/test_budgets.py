@@ -212,12 +212,25 @@ def test_a_slow_store_frees_the_engines_and_is_bounded_all_the_same() -> None:
             made.sink.store_gate = asyncio.Event()
             made.submit(100)
             await eventually(lambda: made.mirror.status()[0].storing == 20, "4 x 1 + 16 to wait")
-            await blocked(made, "in_flight_limit: 20 comparisons wait for the store")
+            await blocked(made, "in_flight_limit: 20 pairs wait for the store")
             assert made.mirror.status()[0].storing == 20
             assert made.ledger.balance().compared == 0
             made.sink.store_gate.set()
             await made.settled()
             assert len(made.sink.pairs) == 100
+
+    run(main)
+
+
+def test_what_waits_for_the_store_is_bounded_in_pairs() -> None:
+    async def main() -> None:
+        async with rig(in_flight=1, queue_items=1_000, replicates=8, control_percent=100.0) as made:
+            made.sink.store_gate = asyncio.Event()
+            made.submit(5, fields={"temperature": 1})
+            await blocked(made, "in_flight_limit: 32 pairs wait for the store")
+            assert made.mirror.status()[0].storing == 2
+            made.sink.store_gate.set()
+            await made.settled()
 
     run(main)
 
@@ -253,7 +266,7 @@ def test_shadows_wait_while_live_work_waits(told: Load, why: str) -> None:
     run(main)
 
 
-def test_dedicated_endpoints_are_not_asked_for_their_load() -> None:
+def test_dedicated_endpoints_are_never_too_busy() -> None:
     async def main() -> None:
         busy = FakeEngine()
         busy.now = load(9, 9, 1.0)
