@@ -147,6 +147,7 @@ def configuration(
                 "candidate": CANDIDATE,
                 "policy": policy,
                 "global_seed": "bench",
+                "checks": {"self_check": False, "quick_check": False},
                 "shadow": shadow,
                 "canary": {"tenants": [TENANT] if canary else []},
             }

@@ -52,6 +52,7 @@ rollouts:
     candidate: {candidate}
     policy: audit
     global_seed: demo
+    checks: {{self_check: false, quick_check: false}}
     shadow: {{percent: 50, token_only_percent: 0, max_tokens: 32, logprobs: 20, in_flight: 1}}
     canary: {{tenants: [acme]}}
 """

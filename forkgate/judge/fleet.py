@@ -8,7 +8,7 @@ import datetime
 import logging
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from engines.base import Engine, EngineError, EngineOptions, Probe
@@ -139,6 +139,8 @@ class Fleet:
 
     def __init__(self, config: Config, open_engine: OpenEngine) -> None:
         """Raises FleetError when a pool's TLS files cannot be used."""
+        self.on_probe: Callable[[str, Endpoint], None] | None = None
+        """Told of every probe that was answered, with the pool's name."""
         self._pools: dict[str, tuple[PoolSection, tuple[Endpoint, ...]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         for pool in config.pools:
@@ -244,6 +246,8 @@ class Fleet:
                         "probe_s": round(time.monotonic() - started, 3),
                     },
                 )
+            if self.on_probe is not None:
+                self.on_probe(pool, one)
             return
         if one.error != before:
             log.warning(

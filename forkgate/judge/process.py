@@ -18,13 +18,15 @@ from forkgate.admin.server import AdminError, AdminServer
 from forkgate.config.policy import frozen
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
+from forkgate.judge.engine_watch import EngineWatch
 from forkgate.judge.fleet import Fleet, FleetError
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
-from forkgate.judge.mirrors import open_mirror
+from forkgate.judge.mirrors import open_checks, open_mirror
 from forkgate.judge.publisher import Publisher
 from forkgate.judge.replay import Replayer
 from forkgate.judge.settings import JudgeSettings
+from forkgate.judge.starts import Starts, kept_samples
 from forkgate.judge.views import Views
 from forkgate.judge.writer import EvidenceWriter
 from forkgate.state.latch import Latch, LatchFile
@@ -32,6 +34,7 @@ from forkgate.state.lock import Locked, StateLock
 from forkgate.state.paths import StatePaths
 from forkgate.state.table_file import TableCorrupt, read_table
 from forkgate.state.unreadable import all_latched, with_announced
+from forkgate.suites import SuiteRuns
 from forkgate.supervisor.plan import link_address, pools, sidecar_name
 from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError
 from policies.policy import Policy
@@ -92,7 +95,8 @@ class JudgeProcess:
         keeper = LatchKeeper(LatchFile(self.paths.latch), self._all_latched)
         keeper.open()
         self._recall(keeper)
-        desk = self._desk(keeper)
+        policies = {rollout.name: frozen(self.settings.policies[rollout.name]) for rollout in config.rollouts}
+        desk = self._desk(keeper, {name: one.policy for name, one in policies.items()})
         writer = EvidenceWriter(self.paths.evidence, config.evidence.max_bytes)
         writer.start()
         checkpoints = Checkpoints(self.paths.rollouts, desk, writer)
@@ -122,7 +126,15 @@ class JudgeProcess:
         except FleetError as error:
             raise StartError(str(error)) from error
         mirror = open_mirror(config, fleet, judge, ledger)
-        judge.attach(mirror)
+        starts = Starts(
+            open_checks(config, fleet),
+            SuiteRuns(mirror),
+            {name: one.suites for name, one in policies.items()},
+            kept_samples(writer, lambda name: desk.state(name).begun_unix_s),
+            judge,
+        )
+        judge.attach(mirror, starts)
+        watch = EngineWatch(fleet, desk.states, judge)
         _share_budgets(mirror, checkpoints)
         server = LinkServer(
             link_address(config),
@@ -144,16 +156,21 @@ class JudgeProcess:
         fleet.start()
         for state in desk.states():
             if not state.mirrors:  # what edges copied before they heard of it is dropped, not run
-                await mirror.stop_rollout(state.plan.name, "rolled back before this judge started")
+                await mirror.stop_rollout(
+                    state.plan.name, f"{state.stage} when this judge started: no copies"
+                )
         for asked in checkpoints.caught_up:
             judge.obey(asked, time.monotonic())
+        judge.begin()
         self._say_ready(publisher.table.epoch, keeper.durable)
         upkeep = self._upkeep(publisher, checkpoints, mirror, page)
+        upkeep.append(asyncio.create_task(watch.run(), name="engine samples"))
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
         _watchdog(config.judge.drain_s + HARD_STOP_S)
         for task in upkeep:
             task.cancel()
+        await _within(STOP_S, "checks and suites", starts.close())
         await _within(config.judge.drain_s + STOP_S, "mirror", mirror.close(config.judge.drain_s))
         await _within(STOP_S, "flips", judge.settle(config.judge.acknowledge_s))
         await _within(STOP_S, "link", server.stop())
@@ -179,11 +196,7 @@ class JudgeProcess:
             keeper.recall(latch, f"{self.paths.latch}: does not hold the rollback of {', '.join(new)}")
             log.error("rollbacks that were announced without a latch still stand", extra={"rollouts": new})
 
-    def _desk(self, keeper: LatchKeeper) -> Desk:
-        policies: dict[str, Policy] = {
-            rollout.name: frozen(self.settings.policies[rollout.name]).policy
-            for rollout in self.config.rollouts
-        }
+    def _desk(self, keeper: LatchKeeper, policies: dict[str, Policy]) -> Desk:
         desk = Desk(self.config, policies, keeper.latch)
         for state in desk.states():
             if state.latch is not None:

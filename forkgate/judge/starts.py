@@ -13,14 +13,18 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from typing import Any, Protocol
 
 from comparator.comparison import Comparison
-from comparator.evidence import EvidenceError
+from comparator.evidence import EvidenceError, EvidenceStore
 from forkgate.checks.report import CheckReport
 from forkgate.judge.ports import CheckPort, SuiteEnd, SuitePort, SuiteProgress
+from forkgate.judge.writer import EvidenceWriter
 from policies.policy import Level
 from policies.rollout import CheckKind, Stage
 from policies.verdict import Answer
 
 log = logging.getLogger(__name__)
+
+KEPT_S = 60.0
+"""What reading a suite's kept answers may take before all of it is asked again."""
 
 Done = Callable[[str, str, Stage], Awaitable[Collection[tuple[str, int]]]]
 """(rollout, suite's digest, stage) → (sample, pass) that the evidence store holds. Raises EvidenceError."""
@@ -157,3 +161,22 @@ class Starts:
         task = asyncio.create_task(in_line(), name=f"suites of {rollout}")
         self._orders.add(task)
         task.add_done_callback(self._orders.discard)
+
+
+def kept_samples(writer: EvidenceWriter, since: Callable[[str], float]) -> Done:
+    """What the store holds of a suite's answers that the gates, as they stand, have folded.
+
+    Args:
+        since: when a rollout's gates started from nothing.
+    """
+
+    async def kept(rollout: str, digest: str, stage: Stage) -> frozenset[tuple[str, int]]:
+        since_s = since(rollout)
+
+        def ask(store: EvidenceStore) -> frozenset[tuple[str, int]]:
+            return frozenset(store.samples_done(rollout, digest, stage, since_s))
+
+        found: frozenset[tuple[str, int]] = await writer.call(ask, KEPT_S)
+        return found
+
+    return kept

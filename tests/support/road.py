@@ -47,6 +47,7 @@ rollouts:
     candidate: new
     policy: audit
     global_seed: {seed}
+    checks: {{self_check: false, quick_check: false}}
     shadow: {{percent: 100, token_only_percent: 0, max_tokens: {tokens}, logprobs: {depth}, in_flight: 1,
              queue_age_s: 600}}
     canary: {{tenants: [acme]}}

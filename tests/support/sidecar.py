@@ -36,7 +36,8 @@ rollouts:
     candidate: new
     policy: audit
     global_seed: s
-    shadow: {{percent: 100, token_only_percent: 0, logprobs: 5}}
+    checks: {{self_check: false, quick_check: false}}
+    shadow: {{percent: 100, token_only_percent: 0, control_percent: 0, logprobs: 5}}
     canary: {{tenants: [acme]}}
 telemetry: {{prometheus: {{host: 127.0.0.1, port: 0}}}}
 """

@@ -72,9 +72,11 @@ class Stack(Sidecar):
                     "candidate": "new",
                     "policy": "policy.yaml",
                     "global_seed": "s",
+                    "checks": {"self_check": False, "quick_check": False},
                     "shadow": {
                         "percent": percent,
                         "token_only_percent": 0,
+                        "control_percent": 0,
                         "logprobs": 3,
                         "tokens_per_second": 1e6,
                         "arm_timeout_s": 5,

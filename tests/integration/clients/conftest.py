@@ -45,8 +45,9 @@ rollouts:
     candidate: new
     policy: audit
     global_seed: s
-    shadow: {{percent: 100, token_only_percent: 0, max_tokens: 3, logprobs: 20, in_flight: 1,
-             queue_items: 2}}
+    checks: {{self_check: false, quick_check: false}}
+    shadow: {{percent: 100, token_only_percent: 0, control_percent: 0, max_tokens: 3, logprobs: 20,
+             in_flight: 1, queue_items: 2}}
     canary: {{tenants: [acme]}}
 """
 
