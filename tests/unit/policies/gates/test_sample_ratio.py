@@ -126,8 +126,8 @@ def test_shards_merge_in_any_order_to_the_whole():
         (
             {"expected_percent": 100.0},
             (
-                "expected_percent: 100.0 is outside 0-100, both excluded (with all or nothing copied there is no "
-                "ratio; leave the gate out)"
+                "expected_percent: 100.0 is outside 0-100, both excluded (with all or nothing copied there "
+                "is no ratio; leave the gate out)"
             ),
         ),
         (

@@ -46,8 +46,8 @@ def test_a_candidate_that_makes_fewer_tokens_fails():
     assert verdict.value == pytest.approx(0.8, rel=1e-6)
     assert (verdict.limit, verdict.n) == (0.9, 20)
     assert verdict.reason == (
-        "in 20 of 20 blocks of 60 s the candidate made under 0.9 of the baseline's output tokens a second; half of "
-        "them may; in all 40 against 50 a second and request"
+        "in 20 of 20 blocks of 60 s the candidate made under 0.9 of the baseline's output tokens a "
+        "second; half of them may; in all 40 against 50 a second and request"
     )
 
 
@@ -101,8 +101,8 @@ def test_at_its_maximum_it_stays_as_it_is():
         (
             {"maximum_loss": 0.0},
             (
-                "maximum_loss: 0.0 is outside 0-1, both excluded (a share of the baseline's rate; at 0 equal arms "
-                "are under every other time)"
+                "maximum_loss: 0.0 is outside 0-1, both excluded (a share of the baseline's rate; at 0 equal "
+                "arms are under every other time)"
             ),
         ),
         ({"maximum_n": 2}, "maximum_n: 2 is under 10; fewer blocks decide nothing"),
