@@ -1,0 +1,115 @@
+"""Policies whose suites lie in files: read once, told whole, handed on as read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from forkgate.config import ConfigError, load
+from forkgate.config.policy import PolicySource, frozen, read_policies, read_policy
+from forkgate.judge.settings import JudgeSettings
+from tests.support.suites import lines, sample
+
+POLICY = """
+level: statistical
+alpha: 0.05
+on_fail: hold
+gates:
+  rule_cases: {suite: mine}
+suites:
+  mine:
+    file: suites/mine.jsonl
+    passes: 2
+    scorers:
+      tone: {python: "scorers/tone.py:score", timeout_s: 2}
+"""
+CONFIG = """
+state_dir: state
+pools:
+  - {name: old, endpoints: ["http://127.0.0.1:9001"]}
+  - {name: new, endpoints: ["http://127.0.0.1:9002"]}
+home: old
+rollouts:
+  - name: r
+    baseline: old
+    candidate: new
+    policy: policies/mine.yaml
+    global_seed: s
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A configuration, and beside it a policy with its suite and scorer."""
+    for name in ("policies/suites", "policies/scorers"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "forkgate.yaml").write_text(CONFIG)
+    (tmp_path / "policies/mine.yaml").write_text(POLICY)
+    rules = [{"kind": "python", "scorer": "tone"}]
+    (tmp_path / "policies/suites/mine.jsonl").write_text(lines(sample("a", rules=rules), sample("b")))
+    (tmp_path / "policies/scorers/tone.py").write_text("def score(answer, sample):\n    return 1.0\n")
+    return tmp_path
+
+
+def policy(folder: Path) -> str:
+    return str(folder / "policies/mine.yaml")
+
+
+def test_files_are_found_beside_the_policy(folder: Path) -> None:
+    read = read_policies(load(folder / "forkgate.yaml"))
+    assert read.problems == ()
+    suite = read.suites["r"]["mine"]
+    assert [one.id for one in suite.suite.samples] == ["a", "b"]
+    assert (suite.passes, suite.asks) == (2, 4)
+    assert read.policies["r"].suite_digests == {"mine": suite.digest}
+
+
+def test_policys_digest_follows_what_its_files_hold(folder: Path) -> None:
+    def digest() -> str:
+        source, problems = read_policy(policy(folder))
+        assert source is not None, problems
+        return frozen(source).policy.digest
+
+    before = digest()
+    assert digest() == before
+    scorer = folder / "policies/scorers/tone.py"
+    scorer.write_text(scorer.read_text() + "# stricter\n")
+    with_scorer = digest()
+    samples = folder / "policies/suites/mine.jsonl"
+    samples.write_text(samples.read_text() + lines(sample("c")))
+    assert len({before, with_scorer, digest()}) == 3
+
+
+def test_judge_is_told_what_was_read_whatever_becomes_of_the_files(folder: Path) -> None:
+    config = load(folder / "forkgate.yaml")
+    settings = JudgeSettings(
+        config=config, policies=read_policies(config).sources, incarnation="i", least_epoch=1
+    )
+    expected = frozen(settings.policies["r"])
+    (folder / "policies/scorers/tone.py").unlink()
+    (folder / "policies/suites/mine.jsonl").write_text("gone\n")
+    told = msgspec.json.decode(msgspec.json.encode(settings), type=JudgeSettings).policies["r"]
+    assert frozen(told) == expected
+    assert told.suites["mine"].scorers["tone"].code.startswith("def score")
+
+
+def test_everything_wrong_with_a_policys_files_is_told_with_the_rollouts_line(folder: Path) -> None:
+    (folder / "policies/scorers/tone.py").write_text("def score(:\n")
+    (folder / "policies/suites/mine.jsonl").write_text(lines({"id": "a"}, sample("b"), sample("b")))
+    with pytest.raises(ConfigError) as caught:
+        load(folder / "forkgate.yaml")
+    at = f"{folder}/forkgate.yaml:11: rollouts[0].policy: {policy(folder)}: "
+    assert caught.value.lines() == [
+        f"{at}suites.mine.scorers.tone.python: scorers/tone.py:1: no Python: invalid syntax; correct it",
+        f"{at}suites/mine.jsonl:1: category: missing; every sample needs it",
+        f"{at}suites/mine.jsonl:3: id: 'b' is already the id of line 2; give each sample its own",
+    ]
+
+
+def test_shipped_policy_needs_no_file() -> None:
+    source, problems = read_policy("audit")
+    assert problems == []
+    assert source == PolicySource(where="audit", text="audit")
+    assert frozen(source).policy.name == "audit"
