@@ -16,11 +16,12 @@ The latch is not in here: it has its own file, and it always wins.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,7 @@ from forkgate.judge.desk import Asked, Desk, Tally
 from forkgate.judge.journal import event_of, snapshot
 from forkgate.judge.writer import EvidenceWriter
 from policies.gates.base import Evidence
-from policies.rollout import Event, Hold, Lift, Observed, Publish, RollBack, RolloutState
+from policies.rollout import Event, Hold, Lift, Observed, Publish, RollBack, RolloutState, Stage
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ EDGES = 4_096
 """Edge incarnations whose last batch is remembered."""
 MAX_AGAIN = 10_000
 """Events stepped again at most: far more than a judge takes in between two checkpoints."""
+CHUNK = 100
 AGAIN_S = 60.0
 """What reading them may take before a judge starts without."""
 
@@ -169,41 +171,54 @@ class Checkpoints:
         if kept.state.plan != fresh.plan:
             log.warning("the plan changed, gates start anew", extra={"rollout": name})
             return
-        if fresh.latch is not None:
-            # What the gates said then is shown; the latch's own file decides.
-            if kept.state.latch is not None:
-                self._desk.restore(msgspec.structs.replace(kept.state, latch=fresh.latch))
-                self._desk.tallies[name] = kept.tally
-            return
         self._desk.restore(kept.state)
         self._desk.tallies[name] = kept.tally
-        await self._catch_up(name, kept.state.sequence)
+        caught_up = await self._catch_up(name, kept.state.sequence)
         state = self._desk.state(name)
-        if kept.state.latch is not None and state.latch == kept.state.latch:
-            # Lifted since, and the journal does not tell: starts from nothing.
-            anew = msgspec.structs.replace(fresh, sequence=state.sequence, evidence=state.evidence)
-            self._desk.restore(anew)
+        if fresh.latch is not None:
+            # What the gates said then is shown; the latch's own file decides.
+            self._desk.restore(msgspec.structs.replace(state, latch=fresh.latch, stage=Stage.ROLLED_BACK))
             return
+        if state.latch is not None and state.latch == kept.state.latch:
+            # Lifted since, and the journal does not tell: starts from nothing.
+            self._desk.restore(
+                msgspec.structs.replace(fresh, sequence=state.sequence, evidence=state.evidence)
+            )
+            return
+        self.caught_up += caught_up
         await self._take_clusters(state)
 
-    async def _catch_up(self, name: str, sequence: int) -> None:
+    async def _catch_up(self, name: str, sequence: int) -> list[Asked]:
+        """Step what came after that many events again. Returns what is to be obeyed."""
+        caught_up: list[Asked] = []
+        count = 0
         try:
-            events: list[Event] = await self._writer.call(
-                lambda store: list(_events_after(store, name, sequence)), AGAIN_S
+            rows: tuple[JournalRow, ...] = await self._writer.call(
+                lambda store: store.journal_after(name, sequence, MAX_AGAIN), AGAIN_S
             )
+            for start in range(0, len(rows), CHUNK):
+                # Some at a time: a comparison is large, and ten thousand of them would not fit.
+                chunk = rows[start : start + CHUNK]
+                events: list[tuple[int, Event]] = await self._writer.call(
+                    functools.partial(_events_of, rows=chunk), AGAIN_S
+                )
+                for number, event in events:
+                    self._again(name, number, event, caught_up)
+                count += len(events)
         except EvidenceError as error:
             log.error("events after the checkpoint are not taken in again", extra={"error": str(error)})
-            return
-        caught_up: list[Asked] = []
-        for event in events:
-            asked = self._desk.again(name, event, event.unix_s)
-            if isinstance(event, Lift):
-                caught_up.clear()  # what was rolled back or held before it is no more
-            effects = tuple(effect for effect in asked.effects if isinstance(effect, OBEYED))
-            if effects:
-                caught_up.append(Asked(effects=effects))
-        self.caught_up += caught_up
-        log.info("rollout state taken over", extra={"rollout": name, "events_after": len(events)})
+        log.info("rollout state taken over", extra={"rollout": name, "events_after": count})
+        return caught_up
+
+    def _again(self, name: str, number: int, event: Event, caught_up: list[Asked]) -> None:
+        asked = self._desk.again(name, event, event.unix_s)
+        # Events that were ignored then count too: numbers only rise, also from life to life.
+        self._desk.restore(msgspec.structs.replace(self._desk.state(name), sequence=number))
+        if isinstance(event, Lift):
+            caught_up.clear()  # what was rolled back or held before it is no more
+        effects = tuple(effect for effect in asked.effects if isinstance(effect, OBEYED))
+        if effects:
+            caught_up.append(Asked(effects=effects))
 
     async def _take_batches(self) -> None:
         """The journal's batches are newer than the file's: their records were stepped again just now."""
@@ -227,18 +242,20 @@ class Checkpoints:
             log.error("prompts met before may count again", extra={"rollout": name, "error": str(error)})
 
 
-def _events_after(store: EvidenceStore, rollout: str, sequence: int) -> Iterator[Event]:
-    """What the rollout took in after that many events, oldest first; what cannot be read is left out."""
-    for row in store.journal_after(rollout, sequence, MAX_AGAIN):
+def _events_of(store: EvidenceStore, rows: Sequence[JournalRow]) -> list[tuple[int, Event]]:
+    """Each event with its number; what cannot be read is left out."""
+    events: list[tuple[int, Event]] = []
+    for row in rows:
         if row.kind in (STATE, LOST):
             continue
         try:
-            yield _event(store, row)
+            events.append((row.sequence, _event(store, row)))
         except (JournalError, EvidenceError) as error:
             log.warning(
                 "an event cannot be taken in again",
-                extra={"rollout": rollout, "sequence": row.sequence, "error": str(error)},
+                extra={"rollout": row.rollout, "sequence": row.sequence, "error": str(error)},
             )
+    return events
 
 
 def _event(store: EvidenceStore, row: JournalRow) -> Event:

@@ -172,7 +172,8 @@ class _Replay:
             )
             self._lose(f"the event after evidence {row.before} is not what it was")
             return
-        self._state = after
+        # Evidence that came while it was rolled back is counted there and not kept here.
+        self._state = msgspec.structs.replace(after, sequence=row.sequence)
         self._events += 1
         self._items += after.evidence - state.evidence
         self._stretches.append((row.before, row.after, row.unix_s))
@@ -321,7 +322,8 @@ def _same(mine: RolloutState, other: RolloutState) -> bool:
 
 
 def _comparable(state: RolloutState) -> object:
-    """Without what others than events write into it: whether the latch reached the disk."""
+    """Without what is no event's: whether the latch reached the disk, and how many events were ignored."""
+    state = msgspec.structs.replace(state, sequence=0)
     if state.latch is not None:
         state = msgspec.structs.replace(state, latch=msgspec.structs.replace(state.latch, durable=True))
     return msgspec.to_builtins(state)
