@@ -111,12 +111,16 @@ def load_line(load: dict[str, Any]) -> str:
 
 def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     """One rollout: where it stands, why, and what each gate says."""
+    policy = rollout["policy"]
     lines = [
         f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['state']}",
-        f"  policy {rollout['policy']['name']} {rollout['policy']['digest']}",
+        f"  policy {policy['name']} {policy['digest']}, level {policy['level']}, alpha {policy['alpha']:g}",
         f"  canary tenants: {', '.join(rollout['canary_tenants']) or 'none'}",
-        f"  {pairs_line(rollout)}, forks {rollout['forks']}",
     ]
+    lines += [check_line(check) for check in rollout["checks"]]
+    lines += [suite_line(suite) for suite in rollout["suites"]]
+    lines.append(f"  {pairs_line(rollout)}, forks {rollout['forks']}")
+    lines += forks_lines(rollout)
     shadow = rollout["shadow"]
     if shadow is not None:
         load = rollout["load"]
@@ -124,22 +128,75 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
         waits = f", waits: {shadow['blocked']}" if shadow["blocked"] else ""
         lines.append(f"  shadow {shadow['running']} running, {shadow['queued']} queued, {spent}{waits}")
         lines.append(f"  {load_line(load)}")
-    if rollout["held"] is not None:
-        lines.append(f"  HELD until somebody has looked: {rollout['held']}")
+    hold = rollout["hold"]
+    if hold is not None:
+        lines.append(f"  HELD until somebody has looked ({hold['cause']}): {hold['reason']}")
+        lines += [f"    {number}. {way}" for number, way in enumerate(hold["choice"], 1)]
+        if hold["choice"]:
+            lines.append("    each is a new rollout, of another name")
+        lines.append(f"  go on with: forkgate rollout lift {rollout['name']} --reason '...'{option}")
     latched = rollout["latched"]
     if latched is not None:
         lines.append(f"  ROLLED BACK at epoch {latched['epoch']}: {latched['reason']}")
         if latched["deciding_id"]:
             lines.append(f"  why: forkgate evidence show {latched['deciding_id']}{option}")
         lines.append(f"  lift it with: forkgate rollout lift {rollout['name']} --reason '...'{option}")
-    for verdict in rollout["verdicts"]:
-        numbers = "".join(
-            f", {name} {verdict[name]:.4g}" for name in ("value", "limit") if verdict.get(name) is not None
-        )
-        lines.append(
-            f"  gate {verdict['gate']}: {verdict['answer']}{numbers}, n {verdict['n']}: {verdict['reason']}"
-        )
+    lines += [verdict_line(verdict) for verdict in rollout["verdicts"]]
     return lines
+
+
+def check_line(check: dict[str, Any]) -> str:
+    """A check before the traffic: to do, running, or how it ended."""
+    said = f": {check['summary']}" if check["summary"] else ""
+    return f"  {check['check'].replace('_', ' ')} {check['answer'].replace('_', ' ')}{said}"
+
+
+def suite_line(suite: dict[str, Any]) -> str:
+    """A suite of this stage and how far it is."""
+    if suite["done"]:
+        return f"  suite {suite['suite']} done: {suite['summary']}"
+    if suite["answers"] is None:
+        return f"  suite {suite['suite']} waits for its turn, {suite['passes']} passes"
+    waits = f", waits: {suite['waiting']}" if suite["waiting"] else ""
+    return (
+        f"  suite {suite['suite']} {suite['answers']} of {suite['wanted']} answers, "
+        f"pass {suite['passage'] + 1} of {suite['passes']}{waits}"
+    )
+
+
+def forks_lines(rollout: dict[str, Any]) -> list[str]:
+    """Forks by class, and what the baseline differs from itself by."""
+    lines = []
+    for arm, of in (("candidate", rollout["pairs"]), ("control", rollout["controls"])):
+        classes = rollout["fork_classes"].get(arm)
+        if classes:
+            told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(classes.items()))
+            lines.append(f"  forks of the {arm} in {of} pairs: {told}")
+    for where, floor in sorted(rollout["floors"].items()):
+        lines.append(
+            f"  noise floor of {where}: sigma {floor['sigma_nats']:.3g} nats, total variation "
+            f"{floor['tv_q99']:.3g} (99 %), from {floor['n']} control pairs"
+        )
+    if rollout["repeats"]:
+        lines.append(f"  {rollout['repeats']} of {rollout['comparisons']} asked what had been asked before")
+    return lines
+
+
+def verdict_line(verdict: dict[str, Any]) -> str:
+    """A gate's answer with all that it rests on."""
+    numbers = "".join(
+        f", {name} {verdict[name]:.4g}" for name in ("value", "limit") if verdict.get(name) is not None
+    )
+    interval = verdict.get("interval")
+    if interval is not None:
+        numbers += f", interval {interval[0]:.4g} to {interval[1]:.4g}"
+    for what in ("rollback", "promotion"):
+        nats, threshold = verdict.get(f"{what}_nats"), verdict.get(f"{what}_threshold_nats")
+        if nats is not None and threshold is not None:
+            numbers += f", {what} {nats:.3g} of {threshold:.3g} nats"
+    if verdict.get("alpha") is not None:
+        numbers += f", alpha {verdict['alpha']:.3g}"
+    return f"  gate {verdict['gate']}: {verdict['answer']}{numbers}, n {verdict['n']}: {verdict['reason']}"
 
 
 def _span(seconds: float) -> str:

@@ -95,7 +95,17 @@ class SuiteProgress(Protocol):
         ...
 
     @property
+    def passage(self) -> int:
+        """The pass under way, from 0."""
+        ...
+
+    @property
     def passes(self) -> int: ...
+
+    @property
+    def waiting(self) -> str | None:
+        """What it pauses for, in words."""
+        ...
 
 
 SuiteT = TypeVar("SuiteT", bound=Loaded, contravariant=True)

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from comparator.evidence import EvidenceError
-from comparator.evidence.export import json_safe
 from forkgate.admin.port import Refused
 from forkgate.judge.fleet import Fleet
 from forkgate.judge.judge import Judge
 from forkgate.judge.replay import Replayer
+from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.settings import JudgeSettings
 from forkgate.state.paths import StatePaths
 from forkgate.supervisor.plan import sidecar_name
@@ -159,46 +159,18 @@ class Views:
 
     def _rollout(self, state: RolloutState) -> dict[str, Any]:
         plan = state.plan
-        tally = self._judge.desk.tallies[plan.name]
         latched = self._judge.publisher.keeper.latch.latched.get(plan.name)
+        starts = self._judge.starts
         return {
-            "name": plan.name,
-            "state": state.stage.value,
-            "held": None if state.held is None else state.held.reason,
-            "hold": msgspec.to_builtins(state.held),
-            "baseline": plan.baseline,
-            "candidate": plan.candidate,
-            "policy": {
-                "name": plan.policy.name,
-                "digest": plan.policy.digest,
-                "level": plan.policy.level.value,
-                "alpha": plan.policy.alpha,
-                "on_fail": plan.policy.on_fail.value,
-            },
-            "canary_tenants": list(plan.canary_tenants),
-            "pairs": tally.pairs,
-            "forks": tally.forks,
-            "compared": tally.compared,
-            "candidate_failed": tally.failed,
-            "set_aside": tally.set_aside,
-            "set_aside_reasons": dict(tally.reasons),
-            "encoding_mismatches": state.encoding_mismatches,
-            "evidence": state.evidence,
-            "latched": None
-            if state.latch is None
-            else {
-                "reason": state.latch.verdict.reason,
-                "gate": state.latch.verdict.gate,
-                "deciding_id": state.latch.verdict.deciding_id,
-                "policy_digest": state.latch.policy_digest,
-                "from_stage": state.latch.from_stage.value,
-                "unix_s": state.latch.unix_s,
-                "epoch": latched.epoch if latched is not None else None,
-                "durable": state.latch.durable,
-            },
+            **rollout_view(
+                state,
+                self._judge.desk.tallies[plan.name],
+                progress=starts.progress(plan.name) if starts is not None else (),
+                checking=starts is not None and starts.checking(plan.name),
+                latch_epoch=latched.epoch if latched is not None else None,
+            ),
             "shadow": self._shadow(plan.name),
             "load": self._load(plan.name, (plan.baseline, plan.candidate)),
-            "verdicts": [json_safe(msgspec.to_builtins(verdict)) for verdict in state.verdicts()],
         }
 
     def _shadow(self, rollout: str) -> dict[str, Any] | None:

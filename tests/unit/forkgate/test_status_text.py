@@ -7,6 +7,11 @@ from typing import Any
 
 from forkgate.cli.options import DEFAULT_FILE, named
 from forkgate.cli.status import describe, load_line, pairs_line, pool_lines, rollout_lines
+from forkgate.judge.rollout_view import rollout_view
+from forkgate.judge.tally import Tally
+from policies.rollout import Observed, start, step
+from tests.unit.policies.test_gates import fork_seen
+from tests.unit.policies.test_rollout import plan
 
 
 def edge(incarnation: str, *, connected: bool = True, epoch: int = 7, heard_s: float = 0.1) -> dict[str, Any]:
@@ -63,32 +68,17 @@ def test_edge_that_routes_by_an_old_table_is_behind() -> None:
 
 
 def test_suggested_commands_find_the_same_sidecar() -> None:
-    rollout = {
-        "name": "r",
-        "baseline": "old",
-        "candidate": "new",
-        "state": "rolled_back",
-        "policy": {"name": "audit", "digest": "sha256:0"},
-        "canary_tenants": [],
-        "pairs": 1,
-        "forks": 1,
-        "compared": 1,
-        "candidate_failed": 0,
-        "set_aside": 0,
-        "set_aside_reasons": {},
-        "shadow": None,
-        "held": None,
-        "latched": {"epoch": 3, "reason": "a fork", "deciding_id": "c"},
-        "verdicts": [
-            {"gate": "g", "answer": "fail", "value": 1.0, "limit": 0.0, "n": 1, "reason": "a fork"},
-            {"gate": "h", "answer": "inconclusive", "value": None, "limit": 0.02, "n": 0, "reason": "few"},
-        ],
-    }
+    state, _ = step(start(plan()), Observed(items=(fork_seen("c"),), unix_s=1.0))
+    rollout = {**rollout_view(state, Tally(), latch_epoch=3), "shadow": None, "load": None}
     lines = rollout_lines(rollout, named(Path("my folder/f.yaml"), None))
     assert "  why: forkgate evidence show c --config 'my folder/f.yaml'" in lines
-    assert "  lift it with: forkgate rollout lift r --reason '...' --config 'my folder/f.yaml'" in lines
-    assert "  gate g: fail, value 1, limit 0, n 1: a fork" in lines
-    assert "  gate h: inconclusive, limit 0.02, n 0: few" in lines
+    assert (
+        "  lift it with: forkgate rollout lift old-to-new --reason '...' --config 'my folder/f.yaml'" in lines
+    )
+    assert any(line.startswith("  ROLLED BACK at epoch 3: 1 of 1 pairs forked") for line in lines)
+    assert any(
+        line.startswith("  gate token_equality: fail, value 1, limit 0, n 1: 1 of 1") for line in lines
+    )
     assert named(DEFAULT_FILE, None) == ""
     assert named(DEFAULT_FILE, Path("/s")) == " --state-dir /s"
 

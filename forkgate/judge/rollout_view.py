@@ -1,0 +1,137 @@
+"""One rollout as plain data, for ``/v1/status`` and its readers: where it stands, why, and what each gate
+says with all that is needed to follow it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from comparator.evidence.export import json_safe
+from forkgate.judge.ports import SuiteProgress
+from forkgate.judge.tally import Tally
+from policies.rollout import RolloutState
+
+
+def rollout_view(
+    state: RolloutState,
+    tally: Tally,
+    *,
+    progress: Sequence[SuiteProgress] = (),
+    checking: bool = False,
+    latch_epoch: int | None = None,
+) -> dict[str, Any]:
+    """
+    Args:
+        progress: of the suites that are under way.
+        checking: a check runs.
+        latch_epoch: under which its rollback was announced.
+    """
+    plan = state.plan
+    return {
+        "name": plan.name,
+        "state": state.stage.value,
+        "held": None if state.held is None else state.held.reason,
+        "hold": msgspec.to_builtins(state.held),
+        "baseline": plan.baseline,
+        "candidate": plan.candidate,
+        "policy": {
+            "name": plan.policy.name,
+            "digest": plan.policy.digest,
+            "level": plan.policy.level.value,
+            "alpha": plan.policy.alpha,
+            "on_fail": plan.policy.on_fail.value,
+        },
+        "canary_tenants": list(plan.canary_tenants),
+        "checks": _checks(state, checking),
+        "suites": _suites(state, progress),
+        "comparisons": tally.comparisons,
+        "samples": tally.samples,
+        "repeats": tally.repeats,
+        "pairs": tally.pairs,
+        "forks": tally.forks,
+        "compared": tally.compared,
+        "candidate_failed": tally.failed,
+        "set_aside": tally.set_aside,
+        "set_aside_reasons": dict(tally.reasons),
+        "controls": tally.controls,
+        "control_forks": tally.control_forks,
+        "fork_classes": {arm: dict(classes) for arm, classes in tally.by_class.classes.items()},
+        "floors": {
+            key: msgspec.to_builtins(one.floor()) for key, one in tally.by_class.floors.tallies.items()
+        },
+        "encoding_mismatches": state.encoding_mismatches,
+        "evidence": state.evidence,
+        "latched": _latched(state, latch_epoch),
+        "verdicts": [_verdict(state, name) for name in plan.policy.gates],
+    }
+
+
+def _checks(state: RolloutState, checking: bool) -> list[dict[str, Any]]:
+    told = []
+    for kind in state.plan.checks:
+        found = state.checks.get(kind)
+        runs = checking and state.stage == kind.value
+        told.append(
+            {
+                "check": kind.value,
+                "answer": "running" if runs else "to do" if found is None else found.answer.value,
+                "summary": None if found is None else found.summary,
+                "facts": {} if found is None else dict(found.facts),
+                "unix_s": None if found is None else found.unix_s,
+            }
+        )
+    return told
+
+
+def _suites(state: RolloutState, progress: Sequence[SuiteProgress]) -> list[dict[str, Any]]:
+    under_way = {one.suite: one for one in progress if one.stage == state.stage}
+    told = []
+    for name, digest in state.plan.suites.items():
+        found, one = state.suites.get(name), under_way.get(name)
+        told.append(
+            {
+                "suite": name,
+                "digest": digest,
+                "passes": state.plan.policy.suites[name].passes,
+                "answers": None if one is None else one.run,
+                "wanted": None if one is None else one.asked,
+                "passage": None if one is None else one.passage,
+                "waiting": None if one is None else one.waiting,
+                "done": found is not None,
+                "summary": None if found is None else found.summary,
+            }
+        )
+    return told
+
+
+def _latched(state: RolloutState, epoch: int | None) -> dict[str, Any] | None:
+    latch = state.latch
+    if latch is None:
+        return None
+    return {
+        "reason": latch.verdict.reason,
+        "gate": latch.verdict.gate,
+        "deciding_id": latch.verdict.deciding_id,
+        "policy_digest": latch.policy_digest,
+        "from_stage": latch.from_stage.value,
+        "unix_s": latch.unix_s,
+        "epoch": epoch,
+        "durable": latch.durable,
+    }
+
+
+def _verdict(state: RolloutState, name: str) -> dict[str, Any]:
+    verdict = state.verdict(name)
+    alpha = state.plan.alphas[name]
+    told: dict[str, Any] = json_safe(msgspec.to_builtins(verdict))
+    told["rollback_threshold_nats"] = _threshold(verdict.rollback_nats, alpha.rollback)
+    told["promotion_threshold_nats"] = _threshold(verdict.promotion_nats, alpha.promotion)
+    return told
+
+
+def _threshold(log_e: float | None, alpha: float) -> float | None:
+    """Where a log e-value decides; None for a gate that has none."""
+    return None if log_e is None else -math.log(alpha)
