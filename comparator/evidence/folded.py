@@ -102,14 +102,14 @@ class FoldedReader(Connection):
         )
 
     def clusters(self, rollout: str, since_unix_s: float = 0.0) -> Iterator[str]:
-        """The cluster of each kept comparison of live traffic with a valid pair of the candidate, repeats
-        left out, oldest first, streamed.
+        """The cluster of each kept comparison with a valid pair of the candidate, samples of suites included,
+        repeats left out, oldest first, streamed.
 
         Those of captures that were forgotten to make room are not among them.
         """
         for row in self._pages(
             "SELECT id, cluster FROM comparison WHERE id > ? AND rollout = ? AND NOT repeat "
-            "AND sample_id IS NULL AND unix_s >= ? AND EXISTS (SELECT 1 FROM pair WHERE "
+            "AND unix_s >= ? AND EXISTS (SELECT 1 FROM pair WHERE "
             "pair.capture_id = comparison.capture_id AND right_arm = 'candidate' AND set_aside IS NULL) "
             "ORDER BY id LIMIT ?",
             [rollout, since_unix_s],

@@ -230,7 +230,30 @@ def test_a_sample_settles_no_capture(store):
     assert store.incarnations() == ()
     assert list(store.samples_done("old-to-new", "sha256:aa", "canary")) == [("s-1", 3)]
     assert list(store.samples_done("old-to-new", "sha256:aa", "shadow")) == []
-    assert list(store.clusters("old-to-new")) == []
+    assert list(store.clusters("old-to-new")) == []  # it is a repeat
+
+
+def test_clusters_are_those_that_bet(store):
+    def asked(number: int, **changes):
+        made = pair(capture_id=f"c{number}", right=changes.pop("right", {}))
+        one = comparison(made, cluster=f"{number:016x}", unix_s=100.0 + number, **changes)
+        return ComparisonDone(comparison=one, incarnation="e", sequence=number)
+
+    sample = rich_comparison().sample
+    store.add(
+        Batch(
+            comparisons=(
+                asked(1),
+                asked(2, repeat=True),
+                asked(3, right={"prompt": (1, 2)}),  # set aside: it bet nothing
+                asked(4, sample=sample),
+                asked(5, rollout="other"),
+                asked(6),
+            )
+        )
+    )
+    assert [int(key, 16) for key in store.clusters("old-to-new")] == [1, 4, 6]
+    assert [int(key, 16) for key in store.clusters("old-to-new", 102.0)] == [4, 6]
 
 
 def test_half_a_capture_is_no_capture():

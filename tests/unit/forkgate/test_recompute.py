@@ -273,9 +273,16 @@ def test_a_tampered_verdict_is_found(tmp_path: Path, statement: str, said: str) 
     done = again(path)
     assert done.differing >= 1
     assert any(said in one.why for one in done.verdicts if one.equal is False)
-    code, out, _ = command(path)
+
+
+def test_the_command_names_what_differs_and_fails(tmp_path: Path) -> None:
+    path = one_life(tmp_path)
+    statement, said = TAMPERED[1]
+    tamper(path, statement)
+    code, out, err = command(path)
     assert code == 1
-    assert said in out
+    assert f"DIFFERS: {said}" in out
+    assert "1 differ" in err
 
 
 @pytest.mark.parametrize(
@@ -292,9 +299,14 @@ def test_evidence_that_contradicts_itself_is_a_problem(tmp_path: Path, statement
     tamper(path, statement)
     done = again(path)
     assert any(said in problem for problem in done.problems), done.problems
+
+
+def test_the_command_fails_on_a_problem_though_no_verdict_differs(tmp_path: Path) -> None:
+    path = one_life(tmp_path)
+    tamper(path, "UPDATE pair SET fork_index = 1 WHERE capture_id = 'equal-2'")
     code, out, _ = command(path)
     assert code == 1
-    assert "PROBLEM  " in out
+    assert "PROBLEM  evidence " in out
 
 
 def rewritten(path: Path, change: Callable[[list[Any]], list[Any]]) -> None:
