@@ -116,7 +116,7 @@ class PoolLoads:
             self._nudge.clear()
             await self.refresh(indices)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOAD_AGE_S):
+                async with asyncio.timeout(LOAD_AGE_S + 0.01):  # by then the reading is old
                     await self._nudge.wait()
 
     async def _read(self, index: int) -> None:

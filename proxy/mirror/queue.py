@@ -37,7 +37,7 @@ class CaptureQueue:
         self._waiting: deque[Waiting] = deque()
         self._bytes = 0
         self._by_tenant: Counter[str] = Counter()
-        self.blocked: tuple[DropReason, str] = (DropReason.IN_FLIGHT_LIMIT, "every pair slot is taken")
+        self.blocked: tuple[DropReason, str] = (DropReason.IN_FLIGHT_LIMIT, "every slot is taken")
         """What keeps the head waiting: the reason why a full queue drops."""
 
     def __len__(self) -> int:
