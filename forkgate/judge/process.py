@@ -25,6 +25,7 @@ from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.mirrors import open_checks, open_mirror
 from forkgate.judge.publisher import Publisher
 from forkgate.judge.replay import Replayer
+from forkgate.judge.rollout_view import rollout_observed
 from forkgate.judge.settings import JudgeSettings
 from forkgate.judge.starts import Starts, kept_samples
 from forkgate.judge.views import Views
@@ -119,6 +120,7 @@ class JudgeProcess:
             {"service.name": "forkgate", "service.instance.id": sidecar_name(config)},
             [tenant.name for tenant in config.tenants],
             lambda: self._observed(server, publisher, desk, writer, mirror),
+            lambda: [rollout_observed(state, starts) for state in desk.states()],
         )
         judge = Judge(desk, publisher, writer, instruments, checkpoints)
         try:

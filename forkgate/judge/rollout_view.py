@@ -11,7 +11,9 @@ import msgspec
 
 from comparator.evidence.export import json_safe
 from forkgate.judge.ports import SuiteProgress
+from forkgate.judge.starts import Starts
 from forkgate.judge.tally import Tally
+from forkgate.telemetry import RolloutObserved
 from policies.rollout import RolloutState
 
 
@@ -67,6 +69,18 @@ def rollout_view(
         "latched": _latched(state, latch_epoch),
         "verdicts": [_verdict(state, name) for name in plan.policy.gates],
     }
+
+
+def rollout_observed(state: RolloutState, starts: Starts) -> RolloutObserved:
+    """The same for metrics."""
+    progress = starts.progress(state.plan.name)
+    return RolloutObserved(
+        name=state.plan.name,
+        stage=state.stage.value,
+        held=None if state.held is None else state.held.cause.value,
+        verdicts=state.verdicts,
+        suites={one.suite: (one.run, one.asked) for one in progress if one.stage == state.stage},
+    )
 
 
 def _checks(state: RolloutState, checking: bool) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
@@ -14,6 +13,7 @@ from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, V
 from opentelemetry.sdk.resources import Resource
 
 from comparator.records import LiveRecord
+from forkgate.telemetry.observed import Observed, RolloutObserved
 from policies.verdict import Verdict
 
 OTHER_TENANT = "other"
@@ -21,24 +21,6 @@ OTHER_TENANT = "other"
 
 _LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _FLIP_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-
-
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read at the moment of a scrape."""
-
-    edges: int
-    epoch: int
-    captured: int
-    compared: int
-    dropped: Mapping[str, int]
-    in_flight: int
-    rolled_back: Mapping[str, bool]
-    """Rollout → latched."""
-    evidence_bytes: int
-    shadow_tokens: Mapping[tuple[str, str], int] = {}
-    """(rollout, pool) → prompt and output tokens of its arms since the judge started."""
-    shadow_requests: Mapping[tuple[str, str], int] = {}
-    """(rollout, pool) → generations asked for since the judge started."""
 
 
 class Instruments:
@@ -50,7 +32,9 @@ class Instruments:
         resource: Mapping[str, str],
         tenants: Iterable[str],
         observe: Callable[[], Observed],
+        rollouts: Callable[[], Sequence[RolloutObserved]] = tuple,
     ) -> None:
+        self._rollouts = rollouts
         self._tenants = frozenset(tenants)
         self._observe = observe
         self._provider = MeterProvider(
@@ -195,6 +179,57 @@ class Instruments:
                 ],
             ),
             (
+                "forkgate.rollout.stage",
+                "1",
+                "1 for the stage that a rollout stands in.",
+                lambda: [
+                    Observation(1, {"forkgate.rollout": one.name, "forkgate.stage": one.stage})
+                    for one in self._rollouts()
+                ],
+            ),
+            (
+                "forkgate.rollout.held",
+                "1",
+                "1 while a rollout is held until a person has looked, by what holds it.",
+                lambda: [
+                    Observation(
+                        int(one.held is not None),
+                        {"forkgate.rollout": one.name, "forkgate.hold_cause": one.held or ""},
+                    )
+                    for one in self._rollouts()
+                ],
+            ),
+            (
+                "forkgate.gate.log_e",
+                "{nat}",
+                "Natural logarithm of a gate's e-value against each of its two hypotheses.",
+                lambda: _of_verdicts(self._rollouts()),
+            ),
+            (
+                "forkgate.gate.observations",
+                "{observation}",
+                "Observations that a gate's answer rests on.",
+                lambda: [
+                    Observation(verdict.n, {"forkgate.rollout": one.name, "forkgate.gate": verdict.gate})
+                    for one in self._rollouts()
+                    for verdict in one.verdicts()
+                ],
+            ),
+            (
+                "forkgate.suite.answers",
+                "{answer}",
+                "Answers of a suite in the present stage: there, and wanted.",
+                lambda: [
+                    Observation(
+                        count,
+                        {"forkgate.rollout": one.name, "forkgate.suite": suite, "forkgate.answers": which},
+                    )
+                    for one in self._rollouts()
+                    for suite, counts in one.suites.items()
+                    for which, count in zip(("there", "wanted"), counts, strict=True)
+                ],
+            ),
+            (
                 "forkgate.evidence.size",
                 "By",
                 "Evidence on disk.",
@@ -252,6 +287,21 @@ def _by_pool(counts: Mapping[tuple[str, str], int]) -> list[Observation]:
         Observation(count, {"forkgate.rollout": rollout, "forkgate.pool": pool})
         for (rollout, pool), count in counts.items()
     ]
+
+
+def _of_verdicts(rollouts: Sequence[RolloutObserved]) -> list[Observation]:
+    found = []
+    for one in rollouts:
+        for verdict in one.verdicts():
+            for test, nats in (("rollback", verdict.rollback_nats), ("promotion", verdict.promotion_nats)):
+                if nats is not None:
+                    attributes = {
+                        "forkgate.rollout": one.name,
+                        "forkgate.gate": verdict.gate,
+                        "forkgate.test": test,
+                    }
+                    found.append(Observation(nats, attributes))
+    return found
 
 
 def _buckets(name: str, edges: Sequence[float]) -> View:

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 import uvloop
 
-from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError
+from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError, RolloutObserved
 from policies.verdict import Answer, Verdict
 from tests.support.exchanges import live
 
@@ -29,9 +29,35 @@ def observed() -> Observed:
     )
 
 
+VERDICT = Verdict(
+    gate="fork_hazard",
+    answer=Answer.INCONCLUSIVE,
+    value=1.2,
+    limit=1.5,
+    n=80,
+    reason="x",
+    rollback_nats=2.5,
+    promotion_nats=-1.0,
+)
+
+
+def rollouts() -> list[RolloutObserved]:
+    return [
+        RolloutObserved(
+            name="r",
+            stage="shadow",
+            held="choice",
+            verdicts=lambda: [VERDICT],
+            suites={"starter": (1_200, 5_000)},
+        )
+    ]
+
+
 async def scrape(instruments_with: list[str]) -> dict[str, str]:
     page = MetricsPage("127.0.0.1", 0)
-    instruments = Instruments([page.reader], {"service.name": "forkgate"}, instruments_with, observed)
+    instruments = Instruments(
+        [page.reader], {"service.name": "forkgate"}, instruments_with, observed, rollouts
+    )
     await page.start()
     instruments.live(
         [live(tenant="acme", status=200), live(tenant="<script>", status=503), live(tenant="x2", status=0)]
@@ -85,8 +111,15 @@ def test_page_shows_every_instrument() -> None:
     assert value(found, "forkgate_shadow_requests_total", 'rollout="r"', 'pool="new"') == 5
     assert value(found, "forkgate_shadow_captures_total") == 10
     assert value(found, "forkgate_shadow_drops_total", 'reason="too_old"') == 3
-    assert value(found, "forkgate_shadow_forks_total") == 1
-    assert value(found, "forkgate_shadow_pairs_total") == 1
+    assert value(found, "forkgate_shadow_forks_total", 'arm="candidate"', 'fork_class="tie_flip"') == 1
+    assert value(found, "forkgate_shadow_pairs_total", 'arm="candidate"') == 1
+    assert value(found, "forkgate_gate_log_e", 'gate="fork_hazard"', 'test="rollback"') == 2.5
+    assert value(found, "forkgate_gate_log_e", 'gate="fork_hazard"', 'test="promotion"') == -1.0
+    assert value(found, "forkgate_gate_observations", 'gate="fork_hazard"') == 80
+    assert value(found, "forkgate_suite_answers", 'suite="starter"', 'answers="there"') == 1_200
+    assert value(found, "forkgate_suite_answers", 'suite="starter"', 'answers="wanted"') == 5_000
+    assert value(found, "forkgate_rollout_stage", 'stage="shadow"') == 1
+    assert value(found, "forkgate_rollout_held", 'hold_cause="choice"') == 1
     assert value(found, "forkgate_flip_duration_seconds_sum") == 0.012
     assert value(found, "forkgate_flip_fsync_duration_seconds_sum") == 0.003
     assert value(found, "forkgate_flip_unacknowledged_total") == 1

@@ -1,0 +1,40 @@
+"""What the judge tells at the moment of a scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from policies.verdict import Verdict
+
+
+class RolloutObserved(msgspec.Struct, frozen=True, kw_only=True):
+    """One rollout at the moment of a scrape."""
+
+    name: str
+    stage: str
+    held: str | None
+    """What kind of thing holds it; None when nothing does."""
+    verdicts: Callable[[], Sequence[Verdict]] = tuple
+    """Asked for once an instrument that shows them."""
+    suites: Mapping[str, tuple[int, int]] = {}
+    """Suite → answers there, answers wanted, in the present stage."""
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read at the moment of a scrape."""
+
+    edges: int
+    epoch: int
+    captured: int
+    compared: int
+    dropped: Mapping[str, int]
+    in_flight: int
+    rolled_back: Mapping[str, bool]
+    """Rollout → latched."""
+    evidence_bytes: int
+    shadow_tokens: Mapping[tuple[str, str], int] = {}
+    """(rollout, pool) → prompt and output tokens of its arms since the judge started."""
+    shadow_requests: Mapping[tuple[str, str], int] = {}
+    """(rollout, pool) → generations asked for since the judge started."""
