@@ -23,6 +23,8 @@ from comparator.sequential import (
     DetectorState,
     Interval,
     MeanTest,
+    MmdState,
+    MmdTest,
     RatioState,
     SampleRatioTest,
     Tally,
@@ -46,6 +48,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     detector: Detector | None = None
     observations: tuple[float, ...] = ()
     interval: bool = False
+    answers: MmdTest | None = None
+    before: MmdState = MmdState()
+    """As stored in the middle of a stream; ``comparisons`` come after it."""
+    comparisons: tuple[tuple[list[list[int]], list[list[int]]], ...] = ()
 
 
 def compute(case: Case) -> str:
@@ -57,6 +63,11 @@ def compute(case: Case) -> str:
         return case.event.log_e(case.tally).hex()
     if case.ratio is not None:
         return case.ratio.log_e(case.samples).hex()
+    if case.answers is not None:
+        grown = case.before
+        for baseline, candidate in case.comparisons:
+            grown = case.answers.step(grown, baseline, candidate)
+        return f"{case.answers.log_e(grown).hex()} {grown.highest_nats.hex()}"
     assert case.detector is not None
     state = DetectorState()
     for value in case.observations:
@@ -112,10 +123,19 @@ def _detector(rng: np.random.Generator) -> tuple[Case, bool]:
     return Case(detector=detector, observations=values), True
 
 
+def _answers(rng: np.random.Generator) -> tuple[Case, bool]:
+    test, state = MmdTest(buckets=64), MmdState()
+    shape = (2, int(rng.integers(1, 4)), 6)
+    stream = [rng.integers(0, 12, size=shape).tolist() for _ in range(24)]
+    for baseline, candidate in stream[:12]:
+        state = test.step(state, baseline, candidate)
+    return Case(answers=test, before=state, comparisons=tuple((a, b) for a, b in stream[12:])), True
+
+
 def bit_equality(seed: np.random.SeedSequence, scale: Scale) -> Finding:
     """Property 7."""
     rng = np.random.default_rng(seed)
-    makers = (_mean, _event, _ratio, _detector)
+    makers = (_mean, _event, _ratio, _detector, _answers)
     made = [makers[index % len(makers)](rng) for index in range(scale.pick(400, 4_000))]
     stored = msgspec.json.encode([case for case, _ in made])
     here = [compute(case) for case, _ in made]
@@ -136,7 +156,7 @@ def bit_equality(seed: np.random.SeedSequence, scale: Scale) -> Finding:
         bar=0.0,
         holds=differing + disagreeing == 0,
         detail={
-            "what": f"{len(made)} states of four kinds of test, as JSON, in a fresh interpreter",
+            "what": f"{len(made)} states of five kinds of test, as JSON, in a fresh interpreter",
             "recomputed otherwise": differing,
             "shards that disagree with the whole": disagreeing,
         },

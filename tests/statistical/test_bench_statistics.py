@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.statistics import labels, replay, sampling, speed, streams
+from bench.statistics import draws, labels, replay, sampling, speed, streams
 from bench.statistics.__main__ import exit_code
 from bench.statistics.findings import Finding, Scale, at_most, table
 from bench.statistics.walks import WalkError, check_against_core, walk_bernoulli, walk_mean
-from comparator.sequential import Counts, Mixture, Tally, fork_hazard, rollback, threshold_nats
+from comparator.sequential import Counts, Mixture, MmdTest, Tally, fork_hazard, rollback, threshold_nats
 
 
 class Inline(concurrent.futures.Executor):
@@ -118,6 +118,24 @@ def test_a_bound_is_told_for_every_sampling_verdict():
     assert np.mean(found["race mismatch"]) <= 2 * found["tv"][0] / (1 + found["tv"][0]) + 0.005
     # 100 streams at α = .05: nineteen or more has chance under 1e-6
     assert sum(found["maximal too low"]) < 19
+
+
+def test_a_verdict_of_the_gate_is_read_for_its_bound():
+    found = [sampling.verdicts(np.random.SeedSequence(seed), 30) for seed in range(4)]
+    assert all(one["verdicts"] == 30 and one["bare"] == 0 for one in found)
+    assert sum(one["wrong"] for one in found) <= 2  # of 4 at α = .05: three or more has chance 5e-4
+
+
+def test_the_walk_over_answers_says_what_the_core_says():
+    rng, test, rows, n = np.random.default_rng(12), MmdTest(), 6, 80
+    drawn, walk = draws.Draws(rng, streams.level_of(rng, rows, n)), draws.MmdWalk(test, rows, 0.05)
+    seen = [drawn.at(index) for index in range(n)]
+    for tokens in seen:
+        walk.feed(tokens)
+    told = walk.log_e(np.arange(rows))
+    draws.check_against_core(test, [[tokens[row] for tokens in seen] for row in range(rows)], told)
+    with pytest.raises(WalkError, match="stream 0: the core says"):
+        draws.check_against_core(test, [[tokens[0] for tokens in seen[:-20]]], told)
 
 
 def test_numbers_do_not_depend_on_who_computes_them():

@@ -1,0 +1,274 @@
+"""``python -m bench.sampling [--quick] [--json] [--seed N] [--workers N]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import sys
+import time
+from concurrent.futures import Executor, ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from bench.sampling import equality, fixed, ours
+from bench.sampling.data import FOLDER, Answers, DataError, Environment, read
+from bench.sampling.resample import REPLICATES, Pool
+
+ALPHA = 0.05
+POWER = 0.8
+GRID = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320)
+"""Comparisons that the fixed-n tests may be given."""
+PERMUTATIONS = 200
+CONTROL = "rebatched"
+PEEKED = 0
+"""Stands for "at any n of the grid" among the n."""
+CHECKED = 20
+"""Comparisons at which the package is asked as well."""
+
+
+class Measured:
+    """What the bench found; JSON and table are made of it."""
+
+    def __init__(self) -> None:
+        self.changes: dict[str, dict[str, Any]] = {}
+        self.false_alarms: dict[str, dict[str, Any]] = {}
+        self.peer: dict[str, Any] = {}
+
+
+def sequential(stops: list[int | None], tokens: float) -> dict[str, Any]:
+    """Median and p90 of comparisons and tokens; None where fewer streams than that stopped."""
+    ordered = sorted(math.inf if stop is None else stop for stop in stops)
+
+    def at(share: float) -> int | None:
+        value = ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+        return None if value == math.inf else int(value)
+
+    def in_tokens(comparisons: int | None) -> int | None:
+        return None if comparisons is None else round(comparisons * tokens)
+
+    return {
+        "found": sum(stop is not None for stop in stops),
+        "of": len(stops),
+        "comparisons": at(0.5),
+        "comparisons_p80": at(0.8),
+        "tokens": in_tokens(at(0.5)),
+        "tokens_p80": in_tokens(at(0.8)),
+    }
+
+
+def fixed_n(power: dict[int, float], tokens: float) -> dict[str, Any]:
+    """The first n of the grid whose power, and that of every larger one, is enough."""
+    power = {n: share for n, share in power.items() if n != PEEKED}
+    enough = None
+    for n in sorted(power, reverse=True):
+        if power[n] < POWER:
+            break
+        enough = n
+    return {
+        "comparisons": enough,
+        "tokens": None if enough is None else round(enough * tokens),
+        "power": {str(n): round(share, 3) for n, share in sorted(power.items())},
+    }
+
+
+def fixed_powers(
+    job: tuple[Answers, Answers, bool, bool, int, int],
+) -> dict[str, dict[int, float]]:
+    """Share of resamples in which each fixed-n test rejects, by n."""
+    first, second, coupled, equal, seed, resamples = job
+    pool = Pool(first, second)
+    kernel = fixed.Kernel(pool)
+    found: dict[str, dict[int, float]] = {"equality": {}, "paired": {}}
+    peeked = {"equality": 0.0, "paired": 0.0}
+    grid = [n for n in GRID if n <= pool.most]
+    for number in range(resamples):
+        rng = np.random.default_rng((seed, number))
+        order, picks = pool.stream(rng, coupled=coupled, equal=equal)
+        products = fixed.gram(kernel, order, picks)
+        ever = {"equality": False, "paired": False}
+        for n in grid:
+            p = {"paired": fixed.paired_test(products[:n, :n], PERMUTATIONS, rng)}
+            if not coupled:  # the published test takes samples to be independent
+                p["equality"], _ = fixed.equality_test(kernel, order[:n], picks[:n], PERMUTATIONS, rng)
+            for test, value in p.items():
+                found[test][n] = found[test].get(n, 0.0) + (value <= ALPHA) / resamples
+                ever[test] |= value <= ALPHA
+        for test, rejected in ever.items():
+            peeked[test] += rejected / resamples
+    for test, share in peeked.items():
+        if found[test]:
+            found[test][PEEKED] = share
+    return found
+
+
+def ask_package(first: Answers, second: Answers, seed: int, times: int) -> dict[str, Any]:
+    """Does the published package give the statistic and the p-value that are computed here?"""
+    pool = Pool(first, second)
+    kernel = fixed.Kernel(pool)
+    peer = equality.Peer()
+    apart, p_apart = 0.0, 0.0
+    try:
+        for number in range(times):
+            rng = np.random.default_rng((seed, number))
+            order, picks = pool.stream(rng, coupled=False, equal=False)
+            order, picks = order[:CHECKED], picks[:CHECKED]
+            p, statistic = fixed.equality_test(kernel, order, picks, 1_000, rng)
+            prompts = np.repeat(order, REPLICATES)
+            samples = [kernel.padded[prompts, picks[:, arm].reshape(-1)].tolist() for arm in (0, 1)]
+            theirs_p, theirs = peer.ask(prompts.tolist(), *samples, permutations=1_000, seed=number)
+            apart, p_apart = max(apart, abs(theirs - statistic)), max(p_apart, abs(theirs_p - p))
+    finally:
+        peer.close()
+    return {
+        "package": equality.PACKAGE,
+        "samples": times,
+        "statistic_differs_by": apart,
+        "p_differs_by": p_apart,
+        "agrees": apart < 1e-5 and p_apart < 0.1,
+    }
+
+
+def measure(
+    pool: Executor, answers: dict[str, Answers], changes: list[Environment], scale: Scale
+) -> Measured:
+    """All figures, job by job over the workers."""
+    measured = Measured()
+    waiting = []
+    for index, change in enumerate(changes):
+        first, second = answers[change.of], answers[change.name]
+        for coupled in (True, False):
+            seed = scale.seed + 1_000 * index + coupled
+            stops = [
+                pool.submit(ours.mmd_stops, (first, second, coupled, False, seed * 100 + part, size, ALPHA))
+                for part, size in enumerate(scale.parts(scale.streams))
+            ]
+            power = pool.submit(fixed_powers, (first, second, coupled, False, seed, scale.resamples))
+            waiting.append((change, coupled, stops, power))
+    for change, coupled, stops, power in waiting:
+        first, second = answers[change.of], answers[change.name]
+        tokens = 2 * REPLICATES * Pool(first, second).mean_tokens
+        into = measured.changes.setdefault(change.name, {"tv": change.tv, "temperature": change.temperature})
+        kind = "same seeds" if coupled else "other seeds"
+        found = power.result()
+        into[f"sequential MMD, {kind}"] = sequential([s for part in stops for s in part.result()], tokens)
+        if not coupled:
+            into[f"Model Equality Testing, {kind}"] = fixed_n(found["equality"], tokens)
+        into[f"paired permutation, {kind}"] = fixed_n(found["paired"], tokens)
+        if coupled and change.of == "baseline" and change.name != CONTROL:
+            control = answers[CONTROL]
+            stopped = ours.mismatch_stops(first, second, control, scale.seed, scale.streams, ALPHA)
+            into["mismatch beyond the control's, same seeds"] = sequential(stopped, 1.5 * tokens)
+        if coupled:
+            found_bounds = ours.bounds(first, second, scale.seed, 5, ALPHA)
+            into["upper bound on TV"] = round(float(np.median(found_bounds)), 3)
+        sys.stderr.write(f"{change.name}, {kind}: {time.monotonic() - scale.started_s:.0f} s\n")
+    return measured
+
+
+def measure_equal(pool: Executor, answers: dict[str, Answers], measured: Measured, scale: Scale) -> None:
+    """The same tests where nothing changed."""
+    for name, other, coupled in (("other seeds", "again", False), ("same seeds", CONTROL, True)):
+        seed = scale.seed + 77_000 + coupled
+        first, second = answers["baseline"], answers[other]
+        stops = [
+            pool.submit(ours.mmd_stops, (first, second, coupled, True, seed * 100 + part, size, ALPHA))
+            for part, size in enumerate(scale.parts(scale.equal_streams))
+        ]
+        power = pool.submit(fixed_powers, (first, second, coupled, True, seed, scale.equal_streams))
+        all_stops = [stop for part in stops for stop in part.result()]
+        rejected = sum(stop is not None for stop in all_stops)
+        into = measured.false_alarms[name] = {
+            "sequential MMD, at any look": rejected / len(all_stops),
+            "streams": len(all_stops),
+        }
+        found = power.result()
+        for test, shares in found.items():
+            if shares:
+                into[f"{test}, peeked at {len(shares) - 1} n"] = round(shares.pop(PEEKED), 4)
+                into[f"{test}, at one n (mean over n)"] = round(float(np.mean(list(shares.values()))), 4)
+        sys.stderr.write(f"equal arms, {name}: {time.monotonic() - scale.started_s:.0f} s\n")
+
+
+class Scale:
+    """How much is drawn."""
+
+    def __init__(self, quick: bool, seed: int, workers: int) -> None:
+        self.streams = 20 if quick else 100
+        self.resamples = 20 if quick else 100
+        self.equal_streams = 100 if quick else 400
+        self.asked = 2 if quick else 6
+        self.seed = seed
+        self.workers = workers
+        self.started_s = time.monotonic()
+
+    def parts(self, size: int) -> list[int]:
+        """Streams by job; the same whatever the number of workers."""
+        return [10] * (size // 10)
+
+
+def table(measured: Measured) -> str:
+    """For people."""
+    lines = [
+        (f"{'change':<16}{'TV':>6}  {'test':<44}{'comparisons':>12}{'tokens':>9}   (alpha {ALPHA}, "
+        f"{REPLICATES} replicates)")
+    ]
+    for name, found in measured.changes.items():
+        for test, said in found.items():
+            if not isinstance(said, dict):
+                continue
+            at_p80 = said.get("comparisons_p80")
+            shown = "-" if said["comparisons"] is None else str(said["comparisons"])
+            tokens = "-" if said["tokens"] is None else f"{said['tokens']:,}"
+            more = f"   80 % found by {at_p80 or '-'}; {said['found']}/{said['of']}" if "of" in said else ""
+            lines.append(f"{name:<16}{found['tv']:>6.3f}  {test:<44}{shown:>12}{tokens:>9}{more}")
+        lines.append(f"{'':<24}TV is at most {found['upper bound on TV']} (same seeds, end of a stream)")
+    lines.append(
+        "sequential: median over streams, any look; fixed n: the least with 80 % power, known beforehand"
+    )
+    for name, alarms in measured.false_alarms.items():
+        lines.append(f"false alarms, {name}: {alarms}")
+    lines.append(f"Model Equality Testing: {measured.peer}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0: measured. 1: false alarms beyond alpha, or a peer that disagrees. 4: could not measure."""
+    parser = argparse.ArgumentParser(prog="python -m bench.sampling", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer resamples")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line on stdout")
+    parser.add_argument("--seed", type=int, default=20260101, help="of all resampling")
+    parser.add_argument("--workers", type=int, default=2, help="processes; the results do not depend on it")
+    options = parser.parse_args(arguments)
+    if options.workers < 1 or options.seed < 0:
+        parser.error("--workers is at least 1 and --seed at least 0")
+    try:
+        environments, answers = read(FOLDER)
+    except DataError as error:
+        print(error, file=sys.stderr)
+        return 4
+    scale = Scale(options.quick, options.seed, options.workers)
+    changes = [one for one in environments.values() if one.name != one.of and not one.first_seed]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
+        measured = measure(pool, answers, changes, scale)
+        measure_equal(pool, answers, measured, scale)
+    try:
+        measured.peer = ask_package(answers["baseline"], answers["temperature .9"], scale.seed, scale.asked)
+    except equality.NotInstalled as error:
+        measured.peer = {"package": equality.PACKAGE, "agrees": None, "reason": str(error)}
+    print(table(measured), file=sys.stderr)
+    if options.json:
+        said = {
+            "changes": measured.changes,
+            "false_alarms": measured.false_alarms,
+            "model_equality_testing": measured.peer,
+        }
+        print(json.dumps(said))
+    return 1 if measured.peer["agrees"] is False else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
