@@ -8,7 +8,6 @@ import pytest
 from policies.errors import RouteError
 from policies.policy import load_policy
 from policies.rollout import (
-    CHECK_STAGES,
     TABLE,
     Configured,
     Event,

@@ -1,0 +1,213 @@
+"""What a rollout does before any traffic is copied, and what each of its stages starts with."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from policies.policy import load_policy
+from policies.rollout import (
+    CheckAnswer,
+    CheckDone,
+    CheckKind,
+    Configured,
+    EnvironmentSeen,
+    Hold,
+    HoldCause,
+    Log,
+    Observed,
+    Publish,
+    Restarted,
+    RollBack,
+    RolloutPlan,
+    RolloutState,
+    RunCheck,
+    RunSuites,
+    Stage,
+    SuiteDone,
+    Unlatch,
+    start,
+    step,
+    to_do,
+)
+from policies.routes import PoolName
+from policies.tables import route_table
+from tests.unit.policies.test_gates import fork_seen
+from tests.unit.policies.test_rollout import LIFT, POOLS, kinds, observed, plan
+
+BOTH = (CheckKind.SELF_CHECK, CheckKind.QUICK_CHECK)
+SUITES = """
+level: statistical
+alpha: 0.04
+gates:
+  rule_cases: {}
+suites:
+  starter: {}
+"""
+
+
+def checked(**changes) -> RolloutPlan:
+    return plan(**{"checks": BOTH, **changes})
+
+
+def with_suite(**changes) -> RolloutPlan:
+    policy = load_policy(SUITES, "suites").with_suites({"starter": "sha256:" + "0" * 64})
+    return plan(**{"policy": policy, **changes})
+
+
+def done(kind: CheckKind, answer: CheckAnswer = CheckAnswer.PASSED) -> CheckDone:
+    return CheckDone(kind=kind, answer=answer, summary="50 of 50 equal", facts={"pairs": "50"}, unix_s=3.0)
+
+
+def at_home(state: RolloutState) -> bool:
+    table = route_table(epoch=2, home=PoolName("old"), pools=POOLS, rollouts=[state], cause="test")
+    return not table.routes and not table.mirrors
+
+
+def seen(endpoint: str = "http://127.0.0.1:2", pool: str = "new", **facts: str) -> EnvironmentSeen:
+    return EnvironmentSeen(pool=PoolName(pool), endpoint=endpoint, facts=facts, unix_s=4.0)
+
+
+def test_it_goes_through_its_checks_in_order_and_copies_nothing_until_they_passed():
+    state = start(checked())
+    assert state.stage is Stage.SELF_CHECK
+    assert to_do(state) == (RunCheck(rollout="old-to-new", kind=CheckKind.SELF_CHECK),)
+    assert at_home(state)
+    state, effects = step(state, done(CheckKind.SELF_CHECK))
+    assert state.stage is Stage.QUICK_CHECK
+    assert kinds(effects) == [Log, Publish, RunCheck]
+    assert effects[-1].kind is CheckKind.QUICK_CHECK
+    assert at_home(state)
+    state, effects = step(state, done(CheckKind.QUICK_CHECK))
+    assert state.stage is Stage.CANARY
+    assert kinds(effects) == [Log, Publish]
+    assert not at_home(state)
+    assert {kind: found.answer for kind, found in state.checks.items()} == dict.fromkeys(
+        BOTH, CheckAnswer.PASSED
+    )
+
+
+def test_one_check_may_be_left_out():
+    assert start(checked(checks=(CheckKind.QUICK_CHECK,))).stage is Stage.QUICK_CHECK
+    only_self = start(checked(checks=(CheckKind.SELF_CHECK,), canary_tenants=()))
+    assert step(only_self, done(CheckKind.SELF_CHECK))[0].stage is Stage.SHADOW
+
+
+@pytest.mark.parametrize("answer", [CheckAnswer.FAILED, CheckAnswer.COULD_NOT])
+def test_a_check_that_did_not_pass_holds_and_a_lift_makes_it_again(answer):
+    state, effects = step(start(checked()), done(CheckKind.SELF_CHECK, answer))
+    assert kinds(effects) == [Log, Hold]
+    assert state.stage is Stage.SELF_CHECK
+    assert state.latch is None
+    assert state.held is not None
+    assert state.held.cause is HoldCause.CHECK
+    assert state.held.reason == f"self_check {answer}: 50 of 50 equal"
+    assert to_do(state) == ()
+    assert at_home(state)
+    state, effects = step(state, LIFT)
+    assert kinds(effects) == [Restarted, RunCheck, Log]
+    assert (state.stage, state.held) == (Stage.SELF_CHECK, None)
+    assert step(state, done(CheckKind.SELF_CHECK))[0].stage is Stage.QUICK_CHECK
+
+
+def test_a_check_that_nobody_waits_for_moves_nothing():
+    state = start(checked())
+    after, effects = step(state, done(CheckKind.QUICK_CHECK))
+    assert kinds(effects) == [Log]
+    assert after.stage is Stage.SELF_CHECK
+    canary = start(plan())
+    assert step(canary, done(CheckKind.SELF_CHECK, CheckAnswer.FAILED))[0].held is None
+
+
+def test_a_lift_of_a_rollback_starts_with_the_checks_again():
+    rolled_back, _ = step(start(checked()), observed(fork_seen()))
+    assert rolled_back.stage is Stage.ROLLED_BACK
+    state, effects = step(rolled_back, LIFT)
+    assert kinds(effects) == [Unlatch, Restarted, Publish, RunCheck, Log]
+    assert state.stage is Stage.SELF_CHECK
+    assert at_home(state)
+
+
+def test_a_check_taken_out_of_the_configuration_is_passed_over_but_not_while_it_holds():
+    without = plan()
+    state, effects = step(start(checked()), Configured(plan=without, unix_s=1.0))
+    assert state.stage is Stage.CANARY
+    assert Publish in kinds(effects)
+    held, _ = step(start(checked()), done(CheckKind.SELF_CHECK, CheckAnswer.FAILED))
+    state, _ = step(held, Configured(plan=without, unix_s=1.0))
+    assert (state.stage, state.held) == (Stage.SELF_CHECK, held.held)
+    assert at_home(state)
+    state, effects = step(state, LIFT)
+    assert state.stage is Stage.CANARY
+    assert Publish in kinds(effects)
+
+
+def test_each_stage_asks_its_suites_and_a_judge_that_takes_over_asks_what_is_missing():
+    state = start(with_suite(checks=(CheckKind.QUICK_CHECK,)))
+    state, effects = step(state, done(CheckKind.QUICK_CHECK))
+    asked = RunSuites(rollout="old-to-new", stage=Stage.CANARY, suites=("starter",))
+    assert effects[-1] == asked
+    assert to_do(state) == (asked,)
+    late = SuiteDone(suite="starter", stage=Stage.SHADOW, summary="late", unix_s=4.0)
+    assert step(state, late)[0].suites == {}
+    state, effects = step(state, SuiteDone(suite="starter", stage=Stage.CANARY, summary="5000", unix_s=5.0))
+    assert kinds(effects) == [Log]
+    assert to_do(state) == ()
+    state, effects = step(state, Configured(plan=with_suite(canary_tenants=()), unix_s=6.0))
+    assert state.stage is Stage.SHADOW
+    assert effects[-1] == RunSuites(rollout="old-to-new", stage=Stage.SHADOW, suites=("starter",))
+
+
+def test_alpha_is_split_over_gates_tenants_and_both_judged_stages():
+    text = "level: token\nalpha: 0.04\ngates: {fork_hazard: {}, token_equality: {}}"
+    made = plan(policy=load_policy(text, "two"), canary_tenants=("acme", "globex"))
+    assert made.policy.gates["fork_hazard"].spends_alpha
+    assert made.alphas["fork_hazard"].rollback == pytest.approx(0.04 / (1 * 2 * 2))
+    assert made.alphas["fork_hazard"].promotion == 0.04
+    moved = msgspec.json.decode(msgspec.json.encode(made), type=RolloutPlan)
+    assert moved == made
+
+
+def test_an_engine_that_is_another_one_in_mid_rollout_holds_it():
+    state, effects = step(start(plan()), seen(version="0.11", dtype="bfloat16"))
+    assert effects == ()
+    state, effects = step(state, seen(version="0.11"))  # not told this time: no change
+    assert effects == ()
+    state, effects = step(state, seen(version="0.12", dtype="bfloat16"))
+    assert kinds(effects) == [Hold]
+    assert state.stage is Stage.CANARY
+    assert state.held is not None
+    assert state.held.cause is HoldCause.ENVIRONMENT
+    assert "pool new: http://127.0.0.1:2 changed in mid-rollout: version 0.11 → 0.12" in state.held.reason
+    state, _ = step(state, LIFT)
+    assert step(state, seen(version="0.12", dtype="bfloat16"))[1] == ()  # that is what it is now
+    assert kinds(step(state, seen(version="0.11", dtype="bfloat16"))[1]) == [Hold]
+
+
+def test_engines_of_other_pools_and_repairs_after_a_rollback_hold_nothing():
+    state, _ = step(start(plan()), seen(pool="other", version="1"))
+    assert state.environments == {}
+    state, _ = step(state, seen(version="1"))
+    state, _ = step(state, observed(fork_seen()))
+    state, effects = step(state, seen(version="2"))
+    assert effects == ()
+    assert step(step(state, LIFT)[0], seen(version="2"))[1] == ()
+
+
+def test_a_breach_in_a_check_rolls_back_like_anywhere_else():
+    state, effects = step(start(checked()), observed(fork_seen()))
+    assert RollBack in kinds(effects)
+    assert state.latch is not None
+    assert state.latch.from_stage is Stage.SELF_CHECK
+
+
+def test_evidence_keeps_its_numbers_across_a_lift():
+    state, _ = step(start(plan("hold")), observed(fork_seen("a")))
+    state, effects = step(state, LIFT)
+    assert state.evidence == 1
+    assert effects[0] == Restarted(rollout="old-to-new", evidence=1, cause=effects[0].cause)
+    assert state.begun_unix_s == LIFT.unix_s
+    state, effects = step(state, Observed(items=(fork_seen("b"),), unix_s=9.0))
+    (log,) = [effect for effect in effects if isinstance(effect, Log)]
+    assert log.evidence == 2
+    assert log.gate_state == state.gates["token_equality"]

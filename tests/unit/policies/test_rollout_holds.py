@@ -1,0 +1,125 @@
+"""What stops a rollout without moving traffic: a gate that asks for a look, and the performance contract."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from policies.gates.base import Alpha, Evidence
+from policies.policy import Level, OnFail, Policy
+from policies.rollout import Hold, HoldCause, Log, Observed, RollBack, RolloutPlan, Stage, start, step
+from policies.routes import PoolName, RolloutName
+from policies.verdict import Answer, Verdict
+from tests.support.exchanges import live
+from tests.unit.policies.test_rollout import LIFT, kinds
+
+
+class Counted(msgspec.Struct, frozen=True):
+    n: int = 0
+
+
+class Scripted(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate that says what it is told to, item by item."""
+
+    spends_alpha: ClassVar[bool] = True
+    performance: ClassVar[bool] = False
+    name: str = "scripted"
+    says: tuple[tuple[Answer, bool], ...]
+
+    def initial(self) -> Counted:
+        return Counted()
+
+    def fold(self, state: Counted, evidence: Evidence) -> Counted:
+        return Counted(state.n + 1)
+
+    def verdict(self, state: Counted, alpha: Alpha) -> Verdict:
+        answer, hold = self.says[state.n - 1]
+        return Verdict(
+            gate=self.name, answer=answer, value=None, limit=None, n=state.n, reason=f"{state.n}", hold=hold
+        )
+
+
+class Slow(Scripted, frozen=True, kw_only=True):
+    performance: ClassVar[bool] = True
+
+
+def plan(gate: Any, level: Level = Level.TOKEN, on_fail: OnFail = OnFail.ROLLBACK) -> RolloutPlan:
+    policy = Policy(name="p", level=level, alpha=0.05, on_fail=on_fail, gates={"scripted": gate})
+    return RolloutPlan(
+        name=RolloutName("old-to-new"),
+        baseline=PoolName("old"),
+        candidate=PoolName("new"),
+        policy=policy,
+        percent=1.0,
+    )
+
+
+ITEM = Observed(items=(live(),), unix_s=1.0)
+INCONCLUSIVE = (Answer.INCONCLUSIVE, False)
+
+
+def test_a_gate_that_asks_for_a_look_holds_once_and_rolls_nothing_back():
+    look = (Answer.INCONCLUSIVE, True)
+    state = start(plan(Scripted(says=(INCONCLUSIVE, look, look))))
+    state, effects = step(state, ITEM)
+    assert kinds(effects) == [Log]
+    state, effects = step(state, ITEM)
+    assert kinds(effects) == [Log, Hold]  # the answer is the same, but what held it is kept
+    assert effects[0].verdict.hold
+    assert state.held is not None
+    assert (state.held.cause, state.held.reason) == (HoldCause.GATE, "scripted asks for a look: 2")
+    assert state.stage is Stage.SHADOW
+    assert step(state, ITEM)[1] == ()
+
+
+def test_a_failure_that_asks_for_a_look_never_rolls_back():
+    state, effects = step(start(plan(Scripted(says=((Answer.FAIL, True),)))), ITEM)
+    assert kinds(effects) == [Log, Hold]
+    assert state.latch is None
+
+
+def test_a_later_breach_still_rolls_a_held_rollout_back():
+    state = start(plan(Scripted(says=((Answer.INCONCLUSIVE, True), (Answer.FAIL, False)))))
+    state, _ = step(state, ITEM)
+    assert state.held is not None
+    state, effects = step(state, ITEM)
+    assert kinds(effects) == [Log, RollBack]
+    assert state.stage is Stage.ROLLED_BACK
+
+
+@pytest.mark.parametrize("level", [Level.TOKEN, Level.ENVIRONMENT, Level.ARTIFACT])
+@pytest.mark.parametrize("on_fail", list(OnFail))
+def test_a_missed_performance_contract_at_a_strict_level_stops_at_a_choice(level, on_fail):
+    state, effects = step(start(plan(Slow(says=((Answer.FAIL, False),)), level, on_fail)), ITEM)
+    assert kinds(effects) == [Log, Hold]
+    held = state.held
+    assert held is not None
+    assert held.cause is HoldCause.CHOICE
+    assert f"At level {level}" in held.reason
+    assert [
+        word in text for word, text in zip(("relax", "another level", "flags"), held.choice, strict=True)
+    ] == [True] * 3
+    assert effects[1].choice == held.choice
+    assert state.plan.policy.level is level
+
+
+def test_at_level_statistical_a_missed_performance_contract_rolls_back():
+    state, effects = step(start(plan(Slow(says=((Answer.FAIL, False),)), Level.STATISTICAL)), ITEM)
+    assert kinds(effects) == [Log, RollBack]
+    assert state.stage is Stage.ROLLED_BACK
+
+
+def test_a_lifted_hold_may_hold_again():
+    state, _ = step(start(plan(Slow(says=((Answer.FAIL, False),)))), ITEM)
+    state, _ = step(state, LIFT)
+    assert state.held is None
+    assert Hold in kinds(step(state, ITEM)[1])
+
+
+def test_every_verdict_of_a_gate_that_tests_carries_its_share_of_alpha():
+    made = plan(Scripted(says=(INCONCLUSIVE,)))
+    state, effects = step(start(made), ITEM)
+    assert effects[0].verdict.alpha == made.alphas["scripted"].rollback == pytest.approx(0.05 / 2)
+    assert state.verdicts()[0].alpha == effects[0].verdict.alpha
