@@ -1,4 +1,4 @@
-"""Writes ``docs/forkgate.schema.json`` from the configuration's structs: ``make schema``."""
+"""Writes ``docs/forkgate.schema.json`` and ``docs/suite.schema.json`` from their structs: ``make schema``."""
 
 from __future__ import annotations
 

@@ -95,6 +95,14 @@ def _lines(name: str, suite: Suite) -> list[str]:
     return lines
 
 
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of one line of a suite, for editors and for those who generate samples."""
+    from forkgate.config.schema import suite_schema_text
+
+    data(suite_schema_text())
+
+
 @app.command("run", short_help="Ask a suite of a rollout's two pools, without a judge.")
 def run(
     file: File = None,

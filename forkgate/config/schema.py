@@ -1,7 +1,7 @@
-"""JSON Schema of the configuration file, with each key's meaning from the docstring beside it.
+"""JSON Schemas of the files that people write: the configuration, and a suite's samples.
 
-The schema cannot drift from the code: types and ranges come from the structs, prose from the string that
-follows each field in the source.
+Each key's meaning comes from the docstring beside it. A schema cannot drift from the code: types and ranges
+come from the structs, prose from the string that follows each field in the source.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from typing import Any
 import msgspec
 
 from forkgate.config.model import Config
+from policies.suites import Sample, sample_schema
 
 TITLE = "forkgate configuration"
 FILE = Path(__file__).parents[2] / "docs" / "forkgate.schema.json"
 """In the repository, for editors; an installed forkgate prints it with `forkgate config schema`."""
+SUITE_FILE = FILE.with_name("suite.schema.json")
+"""Of one line of a suite; `forkgate suite schema` prints it."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -46,9 +49,25 @@ def schema_text() -> str:
     return msgspec.json.format(msgspec.json.encode(schema()), indent=2).decode() + "\n"
 
 
+def suite_schema() -> dict[str, Any]:
+    """The schema of one line of a suite, with prose."""
+    made = sample_schema()
+    kinds = {kind.__name__: kind for kind in _structs(msgspec.inspect.type_info(Sample))}
+    _describe(made, Sample)
+    for name, definition in made["$defs"].items():
+        if name in kinds:
+            _describe(definition, kinds[name])
+    return made
+
+
+def suite_schema_text() -> str:
+    """The same as the file in the repository holds it."""
+    return msgspec.json.format(msgspec.json.encode(suite_schema()), indent=2).decode() + "\n"
+
+
 def render() -> dict[Path, str]:
-    """The generated file, for ``tools.check_generated``."""
-    return {FILE: schema_text()}
+    """The generated files, for ``tools.check_generated``."""
+    return {FILE: schema_text(), SUITE_FILE: suite_schema_text()}
 
 
 def _structs(kind: Any, seen: set[type] | None = None) -> list[type]:
