@@ -1,9 +1,10 @@
 """Keeping the file under ``max_bytes``: content first, whole rows when that is not enough.
 
 Order of going: content of the oldest unpinned exchanges (their rows stay and say ``pruned``), and with it the
-journal up to that moment, which cannot be replayed without it; when no content is left to take, the oldest of
-the journal; then whole unpinned captures, oldest first, counted in ``meta.forgotten_captures``. Pinned
-captures, plans and ledger counts never go. Runs inside the writer's transaction.
+journal up to that moment, which cannot be replayed without it. Where the rows of such captures fill half of
+the room themselves, whole unpinned captures, oldest first, counted in ``meta.forgotten_captures``. When no
+content is left to take, the oldest of the journal, then whole captures. Pinned captures, plans and ledger
+counts never go. Runs inside the writer's transaction.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from collections.abc import Callable, Sequence
 SLACK = 0.05
 """Prune this far below the limit, so that not every commit has to."""
 
+ROWS_SHARE = 0.5
+"""Of ``max_bytes``, for rows whose content is gone: hashes, lengths, times and forks of older captures."""
+
 TERMINAL_ROWS = 500_000
 """Newest ended captures remembered one by one. An edge sends a batch again within seconds, not hours."""
 
@@ -24,6 +28,8 @@ TAKEN_ROWS = 4_096
 """Newest edge incarnations whose last batch is remembered."""
 
 _CHUNK = 200
+_ROW_BYTES = 1_500
+"""Of an exchange without content: its row, its indexes, and its part in pair, comparison and fork."""
 _ENTRY_BYTES = 60
 """Of a journal row and its index, beside the body."""
 
@@ -49,6 +55,11 @@ class Pruner:
         used = used_bytes()
         target = max_bytes if used <= max_bytes else int(max_bytes * (1 - SLACK))
         while used > target:
+            # Short answers weigh less than their rows, which else would crowd all content out.
+            crowded = self._rows_left_behind_bytes() > max_bytes * ROWS_SHARE
+            if crowded and self._forget_captures(used - target):
+                used = used_bytes()
+                continue
             count = self._prune_content(used - target)
             pruned += count
             if not (count or self._prune_journal(used - target) or self._forget_captures(used - target)):
@@ -56,6 +67,11 @@ class Pruner:
             used = used_bytes()
         self._add("pruned_exchanges", pruned)
         return pruned
+
+    def _rows_left_behind_bytes(self) -> int:
+        """About what rows of exchanges take whose content is gone: those up to the floor, oldest first."""
+        oldest = self._db.execute("SELECT min(id) FROM exchange").fetchone()[0]
+        return 0 if oldest is None else max(0, self.floor - oldest + 1) * _ROW_BYTES
 
     def _prune_content(self, excess: int) -> int:
         pruned = freed = 0
@@ -124,19 +140,22 @@ class Pruner:
     def _forget_captures(self, excess: int) -> int:
         freed = forgotten = 0
         while freed < excess:
+            # By ID, which is by age: what precedes the first row that may go is pinned, and little.
             rows = self._db.execute(
-                "SELECT capture_id, sum(length(settings) + 600) FROM exchange "
-                "WHERE pruned AND capture_id NOT IN (SELECT capture_id FROM pin) "
-                "GROUP BY capture_id ORDER BY min(id) LIMIT ?",
+                "SELECT capture_id, length(settings) FROM exchange "
+                "WHERE pruned AND capture_id NOT IN (SELECT capture_id FROM pin) ORDER BY id LIMIT ?",
                 (_CHUNK,),
             ).fetchall()
             if not rows:
                 break
-            captures = [(capture_id,) for capture_id, _ in rows]
+            captures = [(capture_id,) for capture_id in dict.fromkeys(row[0] for row in rows)]
+            self._db.executemany(
+                "DELETE FROM content WHERE id IN (SELECT id FROM exchange WHERE capture_id = ?)", captures
+            )
             for table in ("pair", "fork", "exchange", "comparison", "score"):
                 self._db.executemany(f"DELETE FROM {table} WHERE capture_id = ?", captures)
-            freed += sum(size for _, size in rows)
-            forgotten += len(rows)
+            freed += sum(size + _ROW_BYTES for _, size in rows)
+            forgotten += len(captures)
         self._add("forgotten_captures", forgotten)
         return forgotten
 

@@ -14,10 +14,12 @@ from comparator.evidence import (
     Batch,
     ComparisonDone,
     EvidenceDamaged,
+    EvidenceFull,
     EvidenceNotFound,
     EvidencePruned,
     EvidenceStore,
     JournalEntry,
+    Pin,
     PlanRow,
     Taken,
 )
@@ -437,3 +439,42 @@ def test_heavy_live_traffic_and_content_share_the_room_by_age(tmp_path):
         oldest = journal_of(store)[0].unix_s
         content = [row.started_unix_s for row in store.list(limit=1_000).pairs if not row.pruned]
         assert abs(min(content) - oldest) <= 1.0
+
+
+def test_rows_of_short_answers_do_not_crowd_out_the_content_of_newer_ones(tmp_path):
+    """Answers of a few tokens weigh less than their rows: what is recent must stay whole all the same."""
+    with EvidenceStore(tmp_path / "e", 1_000_000) as store:
+        for place in range(1_500):
+            one = comparison(pair(capture_id=f"c{place}"))
+            entry = observed(one, before=place, unix_s=1_700_000_000.0 + place, sequence=place + 1)
+            store.add(
+                Batch(
+                    comparisons=(ComparisonDone(comparison=one, incarnation="e", sequence=place + 1),),
+                    journal=(entry,),
+                )
+            )
+        status = store.status()
+        assert status.used_bytes <= 1_000_000
+        assert status.forgotten_captures > 0
+        for place in range(1_450, 1_500):
+            assert store.comparison(f"c{place}").pairs
+        # Nothing is left of what was forgotten.
+        for table in ("content", "pair", "comparison"):
+            column = "id" if table == "content" else "capture_id"
+            known = f"SELECT {column} FROM exchange"
+            orphans = store._db.execute(f"SELECT count(*) FROM {table} WHERE {column} NOT IN ({known})")
+            assert orphans.fetchone()[0] == 0, table
+
+
+def test_pinned_rows_that_fill_the_room_are_an_error_and_no_endless_search(tmp_path):
+    def pinned(store: EvidenceStore, count: int) -> None:
+        for place in range(count):
+            one = comparison(pair(capture_id=f"c{place}"))
+            pin = Pin(capture_id=one.capture_id, rollout="old-to-new", why="w", unix_s=1.0)
+            done = ComparisonDone(comparison=one, incarnation="e", sequence=place + 1)
+            store.add(Batch(comparisons=(done,), pins=(pin,)))
+
+    with EvidenceStore(tmp_path / "e", 1_000_000) as store:
+        with pytest.raises(EvidenceFull, match="pinned"):
+            pinned(store, 2_000)
+        assert 100 < store.status().pairs < 2_000

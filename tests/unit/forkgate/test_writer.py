@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from comparator.evidence import (
@@ -18,14 +22,16 @@ from comparator.evidence import (
     EvidenceFull,
     EvidenceReader,
     EvidenceStore,
+    JournalEntry,
 )
+from comparator.evidence.journal import ComparisonRef, decode_items
 from forkgate.judge import writer as module
 from forkgate.judge.writer import EvidenceWriter
 from proxy.ledger import JudgeLedger
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.server import LinkServer
 from proxy.live import LivePacker
-from tests.support.exchanges import comparison, pair
+from tests.support.exchanges import comparison, live, pair
 from tests.support.link import ListSink, route_table
 from tests.support.waiting import eventually
 
@@ -238,3 +244,138 @@ def batch_after_a_restart() -> pb.Batch:
     batch.edge.sidecar, batch.edge.incarnation = "host", "e"
     batch.ledger.captured = batch.ledger.delivered = 1
     return batch
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from comparator.evidence import ComparisonDone, JournalEntry
+from forkgate.judge.writer import EvidenceWriter
+from tests.support.exchanges import comparison, live, pair
+
+def entry(number, item):
+    return JournalEntry(
+        rollout="r", sequence=number, before=number - 1, after=number, unix_s=1.0, kind="observed",
+        items=(item,),
+    )
+
+async def main():
+    writer = EvidenceWriter(Path(sys.argv[1]), 100_000_000)
+    writer.start()
+    number = 0
+    while True:
+        number += 1
+        writer.note(entry(number, live(sequence=number)))
+        number += 1
+        one = comparison(pair(capture_id=f"c-{number}"))
+        done = ComparisonDone(comparison=one, incarnation="e", sequence=number)
+        await writer.keep(done, entry(number, one))
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_killed_judge_loses_nothing_of_the_journal_that_was_committed(tmp_path: Path) -> None:
+    """Nor does it leave an entry whose comparison is not there: both are of one transaction."""
+    path = tmp_path / "evidence.db"
+    root = Path(__file__).resolve().parents[3]
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(path)], cwd=root, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    for _ in range(40):
+        committed = int(child.stdout.readline())
+    child.send_signal(signal.SIGKILL)
+    child.wait(30)
+    child.stdout.close()
+    with EvidenceReader(path) as reader:
+        rows = list(reader.journal("r", 10**9))
+        assert [row.after for row in rows] == list(range(1, len(rows) + 1))
+        assert len(rows) >= committed == 80
+        for row in rows:
+            (part,) = decode_items(row.body)
+            if isinstance(part, ComparisonRef):
+                assert reader.comparison(part.capture_id).pairs
+
+
+def test_comparison_that_waits_for_the_next_transaction_keeps_its_notes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_BATCH_PAIRS", 2)
+    batches: list[tuple[list[int], list[int]]] = []
+    entered, gate, real = threading.Event(), threading.Event(), EvidenceStore.add
+
+    def slow(self: EvidenceStore, batch: Batch) -> Any:
+        entered.set()
+        gate.wait(30)
+        numbers = [one.sequence or 0 for one in batch.comparisons]
+        batches.append((numbers, [entry.sequence for entry in batch.journal]))
+        return real(self, batch)
+
+    def entry(number: int) -> JournalEntry:
+        return JournalEntry(
+            rollout="r", sequence=number, before=number, after=number, unix_s=1.0, kind="Lift", body=b"\x80"
+        )
+
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        monkeypatch.setattr(EvidenceStore, "add", slow)
+        kept = [asyncio.create_task(writer.keep(done(1), entry(1)))]
+        await eventually(entered.is_set)
+        for number in range(2, 7):
+            kept.append(asyncio.create_task(writer.keep(done(number), entry(number))))
+            await asyncio.sleep(0)
+            if number == 3:
+                writer.note(entry(30))
+        gate.set()
+        await asyncio.gather(*kept)
+        await writer.close(10)
+
+    run(main())
+    assert batches == [([1], [1]), ([2, 3], [2, 3, 30]), ([4, 5], [4, 5]), ([6], [6])]
+
+
+def test_live_records_that_wait_for_a_broken_store_are_bounded_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_NOTED_ITEMS", 10)
+
+    def entry(count: int) -> JournalEntry:
+        return JournalEntry(
+            rollout="r",
+            sequence=1,
+            before=0,
+            after=count,
+            unix_s=1.0,
+            kind="observed",
+            items=(live(),) * count,
+        )
+
+    async def main() -> None:
+        writer = EvidenceWriter(tmp_path / "evidence.db", 100_000_000)  # never started: nobody takes them
+        writer.note(entry(4), entry(4), entry(4))
+        assert writer.notes_lost == 1
+        writer.note(entry(11))
+        assert writer.notes_lost == 4
+
+    run(main())
+
+
+def test_entry_that_no_journal_holds_is_counted_and_leaves_its_mark(tmp_path: Path) -> None:
+    poison = msgspec.structs.replace(live(), request_bytes=2**64)
+    entry = JournalEntry(
+        rollout="r", sequence=1, before=0, after=1, unix_s=1.0, kind="observed", items=(poison,)
+    )
+
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        writer.note(entry)
+        await writer.close(10)
+        assert writer.notes_lost == 1
+        assert writer.trouble is None
+
+    run(main())
+    with EvidenceReader(tmp_path / "evidence.db") as reader:
+        (row,) = reader.journal("r", 10**9)
+        assert (row.kind, row.after) == ("lost", 1)
