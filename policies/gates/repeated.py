@@ -6,7 +6,9 @@ variance σ_i². The estimand is the *set's own* mean difference Δ = (1/N) Σ �
 from anything, so how much they differ among each other is no noise, and only the σ_i² are.
 
 Assumption. Given the samples, differences of different samples, and of different passes, are independent.
-(The two arms of one pass may depend on each other: they share a seed, and D is taken inside the pass.)
+(The two arms of one pass may depend on each other: they share a seed, and D is taken inside the pass.) What
+changes one arm in a whole pass, such as an engine that degrades for its duration, breaks this and is not seen
+here; repeated over the passes it is a difference of the arms, which is what the gate is for.
 
 Seen noise. With D̄_i and s_i² the mean and variance of sample i's m_i passes, Δ̂ = (1/N) Σ D̄_i has variance
 V = (1/N²) Σ σ_i²/m_i, estimated without bias by V̂ = Σ v_i, v_i = s_i²/(m_i N²). Each v_i has m_i - 1

@@ -2,9 +2,14 @@
 
 Two steps, as strict as each may be. The *interval* (:mod:`policies.gates.predicted`) is the requirement's;
 it errs 1 time in 20 by construction, so that outside of it the rollout holds and a person looks. *Rollback*
-needs an e-value: each sample bets once, its passes averaged inside, on the difference between the arms,
-through the two-sided core with a margin (:func:`comparator.sequential.two_sided`). Assumption there: while
-the arms are equal, each sample's difference is fair given the others.
+needs an e-value besides: each sample bets once, its passes averaged inside, on the difference between the
+arms, through the two-sided core with a margin (:func:`comparator.sequential.two_sided`).
+
+Assumption of the e-value: while the arms are equal, each sample's difference is fair given the others. Where
+a whole pass shares something, such as a load that cuts answers short, samples are no such bets: simulated
+with passes that shift by a fifth, 2 of 3 equal candidates would have been rolled back. Whether that is so,
+the baseline's own passes tell: when their means differ more than their samples explain (overdispersion above
+1, there), no e-value rolls back, and outside the interval the step is held.
 """
 
 from __future__ import annotations
@@ -64,7 +69,9 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
                 alpha,
             )
         value = mean_of([mean_of(each) for each in mine])
-        history = self._history(base)
+        own = from_passes(base, coverage=self.coverage, span=self.span)
+        history = own if self.history is None else stated(self.history, self.coverage)
+        shaken = own.overdispersion > 1.0
         # What was not measured on the candidate might have been anything: both ends must be inside.
         lost = sum(pair[0] is None for pairs in samples for pair in pairs)
         largest = (
@@ -79,20 +86,29 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
         )
         if lost:
             said += f" ({lost} answers unmeasured, counted at their worst)"
-        hold = not (history.low <= value - slack and value + slack <= history.high)
-        if rejects(rollback_nats, alpha.rollback):
+        outside = not (history.low <= value - slack and value + slack <= history.high)
+        proved = rejects(rollback_nats, alpha.rollback)
+        differs = (
+            f"sample by sample it differs by more than {self.margin:g} "
+            f"(log E {rollback_nats:.2f}, alpha {alpha.rollback:g})"
+        )
+        answer, hold = Answer.INCONCLUSIVE, True
+        if outside and proved and not shaken:
             answer, hold = Answer.FAIL, False
+            said += f": outside, and {differs}"
+        elif outside and proved:
             said += (
-                f": sample by sample it differs by more than {self.margin:g} "
-                f"(log E {rollback_nats:.2f}, alpha {alpha.rollback:g})"
+                f": outside, and {differs}, but the baseline's own passes differ more than its samples "
+                "explain, so that the load may be the cause; the step is held for a person to look"
             )
-        elif hold:
-            answer = Answer.INCONCLUSIVE
+        elif outside:
             said += (
                 ": outside, so the step is held for a person to look; no proof of a difference to roll back"
             )
+        elif proved and not shaken:
+            said += f": inside, yet {differs}; the step is held for a person to look"
         else:
-            answer = Answer.PASS
+            answer, hold = Answer.PASS, False
         return self._says(
             answer, said, alpha, value=value, n=len(samples), history=history, hold=hold, nats=rollback_nats
         )
@@ -106,11 +122,6 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
             if mine and base:
                 found.append(on_grid(self.difference(mean_of(mine), mean_of(base)), STEPS))
         return Counts.of(found)
-
-    def _history(self, base: list[list[float]]) -> Prediction:
-        if self.history is not None:
-            return stated(self.history, self.coverage)
-        return from_passes(base, coverage=self.coverage, span=self.span)
 
     def _says(
         self,

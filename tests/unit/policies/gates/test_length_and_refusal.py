@@ -55,6 +55,31 @@ def test_lengths_that_are_proved_to_differ_roll_back():
     assert "sample by sample it differs by more than 0.05" in verdict.reason
 
 
+def test_a_difference_sample_by_sample_inside_the_interval_holds():
+    """Short answers doubled, the few long ones that make the mean and its spread left alone."""
+    items = [
+        of_length(ref(f"s{i:03}", passage, samples=100), *((400, 400) if i < 10 else (8, 4)))
+        for passage in range(5)
+        for i in range(100)
+    ]
+    verdict = says(Length(), items)
+    assert (verdict.answer, verdict.hold) == (Answer.INCONCLUSIVE, True)
+    assert ": inside, yet sample by sample it differs by more than 0.05 (log E " in verdict.reason
+
+
+def test_a_baseline_whose_whole_passes_shift_lets_nothing_roll_back():
+    items = [
+        of_length(ref(f"s{i:03}", passage, samples=100), 200, 20 + 5 * passage)
+        for passage in range(5)
+        for i in range(100)
+    ]
+    verdict = says(Length(), items)
+    assert (verdict.answer, verdict.hold) == (Answer.INCONCLUSIVE, True)
+    assert "the baseline's own passes differ more than its samples explain" in verdict.reason
+    assert verdict.rollback_nats is not None
+    assert verdict.rollback_nats >= math.log(100.0)
+
+
 def test_a_sample_bets_once_however_many_passes_it_had():
     five, ten = says(Length(), sized(0.5)), says(Length(), sized_in_ten(0.5))
     assert five.rollback_nats == ten.rollback_nats
