@@ -11,8 +11,9 @@
     suites:                 # frozen samples that gates of the estimand `suite` read
       starter: {passes: 5}  # policies.suite_section
 
-A gate's key is its name; ``kind`` says what it is and may be left out where the name is a kind. Unknown keys,
-unknown gates and limits out of range are refused with their place in the file and a way out.
+A gate's key is its name; ``kind`` says what it is and may be left out where the name is a kind. A gate may
+have an ``on_fail`` of its own. Unknown keys, unknown gates and limits out of range are refused with their
+place in the file and a way out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from policies.gates import KINDS, AnyGate
 from policies.suite_section import STARTER, SuiteSection
 from policies.yaml_text import mapping_of
 
-SHIPPED = ("audit",)
+SHIPPED = ("audit", "open-answers", "sampling")
 """Names of the policies that come with the package."""
 
 
@@ -60,9 +61,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     alpha: float
     on_fail: OnFail
     gates: dict[str, AnyGate]
+    on_fails: dict[str, OnFail] = {}
+    """Of the gates that say otherwise than the policy."""
     suites: dict[str, SuiteSection] = {}
     suite_digests: dict[str, str] = {}
     """Of each suite's content, and of its scorers': told by whoever loaded them (:meth:`with_suites`)."""
+
+    def on_fail_of(self, gate: str) -> OnFail:
+        """What a failure of this gate does."""
+        return self.on_fails.get(gate, self.on_fail)
 
     def with_suites(self, digests: Mapping[str, str]) -> Policy:
         """This policy, with what its suites were found to hold.
@@ -95,6 +102,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "on_fail": self.on_fail,
             "gates": self.gates,
         }
+        if self.on_fails:
+            meaning["on_fails"] = self.on_fails
         if self.suites:
             meaning["suites"] = {
                 name: section.meaning(self.suite_digests[name]) for name, section in self.suites.items()
@@ -157,11 +166,18 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
         raise PolicyError(
             f"{where}: gates: must name at least one gate; without one nothing can fail, and nothing can pass"
         )
+    on_fail = _one_of(OnFail, mapping.get("on_fail", "rollback"), f"{where}: on_fail")
+    own = {
+        str(name): _one_of(OnFail, limits["on_fail"], f"{where}: gates.{name}.on_fail")
+        for name, limits in gates.items()
+        if isinstance(limits, Mapping) and "on_fail" in limits
+    }
     made = Policy(
         name=where,
         level=_one_of(Level, mapping["level"], f"{where}: level"),
         alpha=float(alpha),
-        on_fail=_one_of(OnFail, mapping.get("on_fail", "rollback"), f"{where}: on_fail"),
+        on_fail=on_fail,
+        on_fails={name: its for name, its in own.items() if its is not on_fail},
         gates={
             str(name): _gate(str(name), limits, f"{where}: gates.{name}") for name, limits in gates.items()
         },
@@ -233,12 +249,13 @@ def _gate(name: str, limits: Any, where: str) -> AnyGate:
             + ("" if "kind" in limits else " (a gate of another name needs `kind`)")
         )
     struct = KINDS[kind]
-    fields = [field for field in struct.__struct_fields__ if field != "name"]
+    fields = [*(field for field in struct.__struct_fields__ if field != "name"), "on_fail"]
     for key in limits:
         if key != "kind" and key not in fields:
             raise PolicyError(
                 f"{where}.{key}: unknown key{_meant(str(key), fields)}; {kind} knows {_words(fields)}"
             )
+    limits = {key: value for key, value in limits.items() if key != "on_fail"}
     for key, hint in get_type_hints(struct).items():
         choices = get_args(hint)
         if get_origin(hint) is Literal and key in limits and limits[key] not in choices:

@@ -3,10 +3,10 @@
 Only a gate whose state the evidence changed is asked. Its verdict may do one of three things:
 
 - *roll back*: it failed, and the policy says so;
-- *hold*: it failed under ``on_fail: hold``; or its verdict asks to be looked at (``Verdict.hold``); or it is
-  part of the performance contract and failed at a level that promises tokens. There a person chooses (R25):
-  a slower candidate that gives the same tokens may be worth it, and which of the ways on to take is nothing
-  that a machine may decide;
+- *hold*: it failed under ``on_fail: hold``, the policy's or its own; or its verdict asks to be looked at
+  (``Verdict.hold``); or it is part of the performance contract and failed at a level that promises tokens.
+  There a person chooses (R25): a slower candidate that gives the same tokens may be worth it, and which of
+  the ways on to take is nothing that a machine may decide;
 - *be logged*, once for every change of its answer.
 """
 
@@ -118,7 +118,7 @@ def _breach(state: RolloutState, verdict: Verdict, unix_s: float, effects: list[
     gate: Gate[Any] = policy.gates[verdict.gate]
     if gate.performance and policy.level in STRICT:
         return _hold_for(state, verdict, _choice(state, verdict), effects)
-    if policy.on_fail is OnFail.HOLD or verdict.hold:
+    if policy.on_fail_of(verdict.gate) is OnFail.HOLD or verdict.hold:
         held = Held(cause=HoldCause.GATE, reason=f"{verdict.gate} failed: {verdict.reason}")
         return _hold_for(state, verdict, held, effects)
     latch = Latch(

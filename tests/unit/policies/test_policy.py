@@ -87,7 +87,7 @@ REFUSED = [
         "audti",
         (
             "policy 'audti': no shipped policy of that name, did you mean audit?; shipped are audit, "
-            "else give a file's path"
+            "open-answers, sampling, else give a file's path"
         ),
     ),
     (
@@ -153,7 +153,7 @@ REFUSED = [
         HEAD + "gates: {token_equality: {minimum_pair: 5}}",
         (
             "p: gates.token_equality.minimum_pair: unknown key, did you mean minimum_pairs?; "
-            "token_equality knows estimand, minimum_pairs"
+            "token_equality knows estimand, minimum_pairs, on_fail"
         ),
     ),
     (
@@ -162,7 +162,11 @@ REFUSED = [
     ),
     (
         HEAD + "gates: {token_equality: {name: x}}",
-        "p: gates.token_equality.name: unknown key; token_equality knows estimand, minimum_pairs",
+        "p: gates.token_equality.name: unknown key; token_equality knows estimand, minimum_pairs, on_fail",
+    ),
+    (
+        HEAD + "gates: {token_equality: {on_fail: holt}}",
+        "p: gates.token_equality.on_fail: 'holt' is unknown, did you mean hold?; known are rollback, hold",
     ),
     (
         HEAD + "gates: {error_rate: {source: live}}",
@@ -192,7 +196,8 @@ REFUSED = [
         HEAD + "gates: {tpot: {source: live, maximum_s: 1}}",
         (
             "p: gates.tpot.source: unknown key; tpot knows estimand, quantile, margin, promotion_margin, "
-            "threshold_s, freeze_n, block_s, maximum_n, maximum_s, maximum_ratio, minimum_requests, window_s"
+            "threshold_s, freeze_n, block_s, maximum_n, maximum_s, maximum_ratio, minimum_requests, window_s, "
+            "on_fail"
         ),
     ),
     (
@@ -206,6 +211,55 @@ REFUSED = [
     (
         HEAD + "level: token\n",
         'p, line 3: found duplicate key "level" with value "token" (original value: "token")',
+    ),
+    (
+        HEAD + "gates: {token_equality: {on_fail: stop}}",
+        "p: gates.token_equality.on_fail: 'stop' is unknown; known are rollback, hold",
+    ),
+    (
+        HEAD + "gates: {rule_cases: {}}",
+        "p: gates.rule_cases.suite: the policy has no suite 'starter'; add `suites: {starter: {}}`",
+    ),
+    (
+        HEAD + "gates: {rule_cases: {suite: startr}}\nsuites: {starter: {}}",
+        (
+            "p: gates.rule_cases.suite: the policy has no suite 'startr', did you mean starter?; the policy has "
+            "starter; add `suites: {startr: {file: PATH}}`"
+        ),
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: {starter: {}}",
+        (
+            "p: suites.starter: no gate reads it, so it would be asked for nothing; name it in a gate or "
+            "remove it"
+        ),
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: {mine: {passes: 3}}",
+        "p: suites.mine.file: missing; only the shipped suite 'starter' goes without, name a JSONL file",
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: {starter: {passes: 0}}",
+        "p: suites.starter.passes: 0 is outside 1-100; 5 is usual",
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: {starter: {pases: 5}}",
+        (
+            "p: suites.starter.pases: unknown key, did you mean passes?; a suite knows file, sha256, passes, "
+            "scorers, refusal_rules"
+        ),
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: {starter: {sha256: abc}}",
+        "p: suites.starter.sha256: 'abc' is not 64 lower-case hex digits, print them with `sha256sum FILE`",
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: {starter: {scorers: {tone: {python: tone.py}}}}",
+        "p: suites.starter.scorers[...].python: 'tone.py' is not FILE.py:FUNCTION, such as 'scorers/tone.py:score'",
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: [starter]",
+        "p: suites: ['starter'] is no mapping of suites; write {starter: {}}",
     ),
     ("- level\n- alpha\n", "p: the file is a list; it must be a mapping with level, alpha and gates"),
     ("# nothing\n", "p: the file is empty; it must be a mapping with level, alpha and gates"),
@@ -236,3 +290,33 @@ def test_a_decoded_mapping_is_taken_as_well():
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_gate_names_what_it_estimates(kind):
     assert "estimand" in KINDS[kind].__struct_fields__
+
+
+WITH_SUITE = HEAD + "gates: {rule_cases: {}}\nsuites: {starter: {passes: 6}}"
+
+
+def test_a_policy_has_a_digest_once_its_suites_are_known_and_it_is_of_what_they_hold():
+    policy = load_policy(WITH_SUITE, "p")
+    with pytest.raises(PolicyError, match=r"p: suites\.starter: is not loaded"):
+        _ = policy.digest
+    one, other = (policy.with_suites({"starter": f"sha256:{digit * 64}"}) for digit in "01")
+    assert one.digest != other.digest
+    again = load_policy(WITH_SUITE.replace("passes: 6", "passes: 7"), "p").with_suites(one.suite_digests)
+    assert again.digest != one.digest
+    pinned = WITH_SUITE.replace("passes: 6", f"passes: 6, sha256: {'a' * 64}")
+    assert load_policy(pinned, "p").with_suites(one.suite_digests).digest == one.digest
+
+
+def test_digests_of_exactly_its_suites_are_taken():
+    policy = load_policy(WITH_SUITE, "p")
+    with pytest.raises(PolicyError, match="digests of none were given for starter"):
+        policy.with_suites({})
+
+
+def test_a_gate_may_say_for_itself_what_its_failure_does():
+    policy = load_policy(HEAD + "gates: {token_equality: {on_fail: hold}, tpot: {maximum_s: 1}}", "p")
+    assert policy.on_fail_of("token_equality") is OnFail.HOLD
+    assert policy.on_fail_of("tpot") is OnFail.ROLLBACK
+    plain = load_policy(HEAD + "gates: {token_equality: {}, tpot: {maximum_s: 1}}", "p")
+    said = load_policy(HEAD + "gates: {token_equality: {on_fail: rollback}, tpot: {maximum_s: 1}}", "p")
+    assert policy.digest != plain.digest == said.digest
