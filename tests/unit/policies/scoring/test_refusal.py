@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.scoring import RefusalError, parse_refusal_rules, shipped_refusal_rules
-from tests.unit.policies.scoring.refusal_answers import LABELLED
+from tests.unit.policies.scoring.refusal_answers import FURTHER_ANSWERS, FURTHER_REFUSALS, LABELLED
 
 RULES = shipped_refusal_rules()
 
@@ -23,6 +23,16 @@ def test_refusals_are_found_by_their_own_language(language: str, answer: str):
     ("language", "answer"), [(name, text) for name, sides in LABELLED.items() for text in sides[1]]
 )
 def test_what_only_looks_like_a_refusal_is_none(language: str, answer: str):
+    assert RULES.because(answer) is None
+
+
+@pytest.mark.parametrize("answer", FURTHER_REFUSALS)
+def test_refusals_written_beside_the_rules_are_found_too(answer: str):
+    assert RULES.refused(answer)
+
+
+@pytest.mark.parametrize("answer", FURTHER_ANSWERS)
+def test_answers_written_beside_the_rules_are_none_either(answer: str):
     assert RULES.because(answer) is None
 
 
