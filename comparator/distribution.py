@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from comparator.fork import sorted_top
+from comparator.fork import Top, sorted_top
 from comparator.records import Sampling, Step
 
 
 def common_tv(
-    left: tuple[tuple[int, ...], tuple[float, ...]],
-    right: tuple[tuple[int, ...], tuple[float, ...]],
+    left: Top,
+    right: Top,
     sampling: Sampling,
 ) -> float | None:
     """Total variation distance on the common tokens, 0 to 1; None when there are none with any mass.
@@ -28,6 +28,10 @@ def common_tv(
             this order) as the sampler does, since that is what was drawn from; at 0 the raw distributions are
             compared.
     """
+    if sampling.temperature <= 0 or (sampling.top_k <= 0 and sampling.top_p >= 1.0 and sampling.min_p <= 0.0):
+        quick = _whole_tv(left, right, sampling.temperature if sampling.temperature > 0 else 1.0)
+        if quick is not None:
+            return quick
     mine = dict(zip(*sorted_top(*left), strict=True))
     other = dict(zip(*sorted_top(*right), strict=True))
     p = _drawn_from({i: logprob for i, logprob in mine.items() if i in other}, sampling)
@@ -35,6 +39,26 @@ def common_tv(
     if p is None or q is None:
         return None
     return 0.5 * math.fsum(abs(p.get(i, 0.0) - q.get(i, 0.0)) for i in p.keys() | q.keys())  # exact: no order
+
+
+def _whole_tv(left: Top, right: Top, temperature: float) -> float | None:
+    """The same where nothing is truncated, so that order does not matter; None: look closer.
+
+    The judge asks this of every step of a control above temperature 0.
+    """
+    mine, other = dict(zip(*left, strict=True)), dict(zip(*right, strict=True))
+    if len(mine) != len(left[0]) or len(other) != len(right[0]):  # an ID came twice
+        return None
+    common = [(logprob, other[i]) for i, logprob in mine.items() if i in other]
+    if not common:
+        return None
+    top_p, top_q = max(p for p, _ in common), max(q for _, q in common)
+    if top_p == -math.inf or top_q == -math.inf:
+        return None
+    ps = [math.exp((p - top_p) / temperature) for p, _ in common]
+    qs = [math.exp((q - top_q) / temperature) for _, q in common]
+    total_p, total_q = math.fsum(ps), math.fsum(qs)
+    return 0.5 * math.fsum(abs(p / total_p - q / total_q) for p, q in zip(ps, qs, strict=True))
 
 
 def step_tv(left: Step, right: Step, sampling: Sampling) -> float | None:

@@ -8,7 +8,7 @@ observation. Formula (hedged grid Kelly): rescale x to [0, 1]; for each candidat
 and keep m while K⁺(m) < 2/α and K⁻(m) < 2/α. At m = μ each is a nonnegative martingale from 1, so the
 interval holds μ at all n at once with probability at least 1 - α. Every factor of K⁺ falls in m and every
 factor of K⁻ rises, so what is kept is an interval, found by bisection and rounded outwards to 2⁻²⁴ of the
-range.
+range where nobody asks for less.
 
 Source: Waudby-Smith & Ramdas (JRSS-B 2024), section 4.1 (hedged capital process), with fixed bets as in their
 grid Kelly, so that counts are the whole state and shards merge. The running intersection of the intervals is
@@ -62,9 +62,23 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mean_interval(
-    state: Counts, alpha: float, *, lower: float = -1.0, upper: float = 1.0, shares: Mixture = SHARES
+    state: Counts,
+    alpha: float,
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    shares: Mixture = SHARES,
+    bits: int = _BITS,
 ) -> Interval:
     """The confidence sequence for the mean at this state; [lower, upper] with no observation.
+
+    Args:
+        state: observations so far.
+        alpha: 1 minus the coverage, at all looks together.
+        lower: smallest value that an observation may have.
+        upper: largest value.
+        shares: bets, as shares of the largest one.
+        bits: bounds are rounded outwards to 2^-bits of the range; fewer cost less.
 
     Raises:
         SequentialError: α or a share outside (0, 1), lower ≥ upper, or a value outside the range.
@@ -82,22 +96,22 @@ def mean_interval(
     counts = list(state.counts)
     mirrored = [(upper - value) / width for value in state.values]
     bar = threshold_nats(0.5 * alpha)
-    low = lower + width * _lowest_kept(scaled, counts, shares, bar)
-    high = upper - width * _lowest_kept(mirrored, counts, shares, bar)
+    low = lower + width * _lowest_kept(scaled, counts, shares, bar, bits)
+    high = upper - width * _lowest_kept(mirrored, counts, shares, bar, bits)
     # rounding of the last step must not push a bound inwards past the range
     return Interval(low=max(lower, low), high=min(upper, high), alpha=alpha, n=state.n)
 
 
-def _lowest_kept(scaled: list[float], counts: list[int], shares: Mixture, bar: float) -> float:
-    """Largest multiple of 2⁻²⁴ at which K⁺ still rejects, or 0: everything below it is rejected too."""
-    rejected, kept = 0, 1 << _BITS
+def _lowest_kept(scaled: list[float], counts: list[int], shares: Mixture, bar: float, bits: int) -> float:
+    """Largest multiple of 2^-bits at which K⁺ still rejects, or 0: everything below it is rejected too."""
+    rejected, kept = 0, 1 << bits
     while kept - rejected > 1:
         middle = (rejected + kept) // 2
-        if _log_wealth(scaled, counts, shares, math.ldexp(middle, -_BITS)) >= bar:
+        if _log_wealth(scaled, counts, shares, math.ldexp(middle, -bits)) >= bar:
             rejected = middle
         else:
             kept = middle
-    return math.ldexp(rejected, -_BITS)
+    return math.ldexp(rejected, -bits)
 
 
 def _log_wealth(scaled: list[float], counts: list[int], shares: Mixture, mean: float) -> float:

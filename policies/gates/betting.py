@@ -39,6 +39,7 @@ INTERVAL_ALPHA = 0.05
 FEWEST_SHOWN = 16
 """Under so many observations an interval says nothing, and is not shown."""
 _INTERVAL_SHARES = Mixture.geometric(1.0 / 256.0, 0.9, 7)
+_INTERVAL_BITS = 12
 _MOST_MARGIN = 0.9
 
 Span = tuple[float, float]
@@ -99,7 +100,7 @@ class Margins(msgspec.Struct, frozen=True, kw_only=True):
     def _with(self, counts: Counts, n: int, look: Look) -> Differences:
         against_within, against_beyond = self.tests
         if look.due(n):
-            found = mean_interval(counts, INTERVAL_ALPHA, shares=_INTERVAL_SHARES)
+            found = mean_interval(counts, INTERVAL_ALPHA, shares=_INTERVAL_SHARES, bits=_INTERVAL_BITS)
             assert found.low is not None
             assert found.high is not None
             look = Look(n=n, span=(found.low, found.high))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -190,6 +191,24 @@ def test_a_sampled_distribution_is_tempered_and_truncated_as_it_was_drawn_from(s
     left, right = sides(logprobs(50, 37.5, 12.5), logprobs(37.5, 50, 12.5))
     tv = common_tv(left, right, Sampling(max_tokens=1, **sampling))
     assert tv == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_quick_distance_is_the_careful_one():
+    rng = random.Random(8)
+    for temperature in (0.0, 0.7, 1.0):
+        plain = Sampling(max_tokens=1, temperature=temperature)
+        # truncation that keeps everything takes the careful road
+        careful = Sampling(max_tokens=1, temperature=temperature or 1.0, top_k=10_000)
+        for _ in range(50):
+            lists = []
+            for _ in range(2):
+                ids = rng.sample(range(30), 20)
+                lists.append(
+                    (tuple(ids), tuple(rng.choice([-math.inf, *[rng.uniform(-9, 0)] * 9]) for _ in ids))
+                )
+            assert common_tv(lists[0], lists[1], plain) == pytest.approx(
+                common_tv(lists[0], lists[1], careful), rel=1e-12
+            )
 
 
 def test_nothing_in_common_has_no_distance():
