@@ -25,6 +25,6 @@ class CheckSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     self_runs: Annotated[int, Meta(ge=2, le=20)] = 5
     """Runs of the self check, one after another on each of the baseline's endpoints."""
     prompts: Annotated[int, Meta(ge=1, le=16)] = 10
-    """Prompts of each check; `forkgate check self --json` prints them."""
+    """Prompts of each check, out of sixteen that come with forkgate; ten hold every category."""
     tokens: Annotated[int, Meta(ge=1, le=256)] = 20
     """Output tokens of each answer at most. Forks come early; 20 find nearly every setting that differs."""

@@ -28,6 +28,14 @@ _PASSED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL
 """Environment variables that a scorer sees: none that may hold a credential."""
 
 
+_SET = {
+    "PYTHONHASHSEED": "0",  # the same score for the same answer, tomorrow too
+    "PYTHONUNBUFFERED": "1",
+    # Numeric libraries reserve memory for each core that they see, and would take them all.
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+}
+
+
 class ChildHungError(Exception):
     """No reply in time; the process was killed."""
 
@@ -62,8 +70,7 @@ class ScoringChild:
             stderr=asyncio.subprocess.PIPE,
             limit=_REPLY_BYTES,
             start_new_session=True,  # killed with all that it started
-            env={name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-            | {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
+            env={name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _SET,
         )
         return cls(process)
 

@@ -5,7 +5,8 @@
 What runs here may hang (a regular expression on what a model wrote), die (a user's scorer) or print. Whoever
 started it keeps the time and kills it; it protects its own protocol: the pipes are moved away from standard
 input and output before anything else runs, so that ``print`` goes to standard error and ``input`` finds an
-end. Memory is limited, so that a scorer that eats it fails here.
+end. Memory is limited, so that a scorer that eats it fails here. All of this is against accidents: a scorer
+is its owner's own code, named by the policy, and runs with the judge's rights to files and network.
 
 Run by path: it needs ``policies`` and nothing of forkgate's.
 """

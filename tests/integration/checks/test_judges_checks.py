@@ -1,0 +1,113 @@
+"""The checks as the judge makes them: when engines have been probed, the floor of one handed to the other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from comparator.records import Step
+from engines.base import Prompt
+from forkgate.checks import CheckReport, CheckRuns
+from forkgate.config import loads
+from policies.policy import Level
+from policies.rollout import CheckKind
+from policies.verdict import Answer
+from proxy.mirror import MirrorSettings, ShadowPool, ShadowRollout
+from tests.support.engines import FakeEndpoint, FakeEngine, fake_step, probe
+from tests.support.waiting import eventually
+
+CONFIG = loads(
+    """
+state_dir: state
+pools:
+  - {name: old, endpoints: ["http://127.0.0.1:9001"]}
+  - {name: new, endpoints: ["http://127.0.0.1:9002"]}
+home: old
+rollouts:
+  - name: r
+    baseline: old
+    candidate: new
+    policy: audit
+    global_seed: s
+    checks: {self_runs: 2, prompts: 3, tokens: 4}
+"""
+)
+
+
+def runs(baseline: FakeEndpoint, candidate: FakeEndpoint) -> CheckRuns:
+    pools = [ShadowPool(name=name, endpoints=(one,)) for name, one in (("old", baseline), ("new", candidate))]
+    return CheckRuns(
+        CONFIG,
+        (
+            ShadowRollout(
+                name="r", baseline=pools[0], candidate=pools[1], settings=MirrorSettings(), global_seed="s"
+            ),
+        ),
+    )
+
+
+def test_check_asks_as_much_as_the_rollouts_settings_say() -> None:
+    engine = FakeEngine()
+    made = runs(FakeEndpoint(engine), FakeEndpoint(FakeEngine()))
+    report = asyncio.run(made.run("r", CheckKind.SELF_CHECK, Level.TOKEN))
+    assert (report.answer, report.pairs) == (Answer.PASS, 3)
+    assert {one.sampling.max_tokens for one in engine.prompts} == {4}
+
+
+def test_engine_that_still_loads_is_waited_for() -> None:
+    async def go() -> CheckReport:
+        late = FakeEndpoint(FakeEngine(), error="http://fake: connection refused")
+        made = runs(FakeEndpoint(FakeEngine()), late)
+        checking = asyncio.create_task(made.run("r", CheckKind.QUICK_CHECK, Level.TOKEN))
+        done, _ = await asyncio.wait({checking}, timeout=0.3)
+        assert not done
+        late.probe, late.error = probe(), None
+        return await checking
+
+    assert asyncio.run(go()).answer is Answer.PASS
+
+
+def test_check_that_is_cancelled_leaves_no_generation_running() -> None:
+    async def go() -> int:
+        engine = FakeEngine()
+        engine.gate = asyncio.Event()
+        checking = asyncio.create_task(
+            runs(FakeEndpoint(engine), FakeEndpoint(FakeEngine())).run("r", CheckKind.SELF_CHECK, Level.TOKEN)
+        )
+        await eventually(lambda: engine.active)
+        checking.cancel()
+        await asyncio.wait({checking})
+        return engine.active
+
+    assert asyncio.run(go()) == 0
+
+
+@pytest.mark.parametrize(("self_first", "fork_class"), [(True, "tie_flip"), (False, "precision_drift")])
+def test_quick_check_knows_the_floor_that_the_self_check_found(self_first: bool, fork_class: str) -> None:
+    class Wavering(FakeEngine):
+        """Every other answer swaps two choices that are 0.01 nats apart."""
+
+        def step(self, prompt: Prompt, index: int) -> Step:
+            made = fake_step(prompt, index)
+            first, second, *rest = made.top_ids
+            gap = 0.01 if index == 2 else 0.02 * (len(self.prompts) % 2) + 1.0
+            ids = (second, first, *rest) if self.swaps and index == 2 else made.top_ids
+            logprobs = (-0.25, -0.25 - gap, *(one - 3 for one in made.top_logprobs[2:]))
+            return Step(ids[0], logprobs[0], ids, logprobs, made.received_s, made.text)
+
+        swaps = False
+
+    exact: Any = probe(dtype="float32")
+    candidate = Wavering()
+    candidate.swaps = True
+
+    async def go() -> CheckReport:
+        made = runs(FakeEndpoint(Wavering(), exact), FakeEndpoint(candidate, exact))
+        if self_first:
+            await made.run("r", CheckKind.SELF_CHECK, Level.STATISTICAL)
+        return await made.run("r", CheckKind.QUICK_CHECK, Level.STATISTICAL)
+
+    report = asyncio.run(go())
+    assert report.classes == {fork_class: 3}
