@@ -12,6 +12,7 @@ from comparator.comparison import Comparison
 from policies.gates import Accuracy, AnyGate, GateState, Length, Refusal, RuleCases, StructuredOutput
 from policies.gates.passes import Passes
 from policies.gates.predicted import History
+from policies.verdict import Answer
 from tests.support.exchanges import live
 from tests.support.suite_answers import ALPHA, answer, fold, ref, scores
 
@@ -83,6 +84,24 @@ def test_shards_of_different_stages_do_not_merge(gate: Any):
     with pytest.raises(ValueError, match=r"^stages shadow and canary of suites .* make no one state$"):
         one.merge(other)
     assert gate.initial().merge(one) == one.merge(gate.initial()) == one
+
+
+@each
+def test_an_answer_that_was_given_up_completes_the_suite_and_counts_as_missing(gate: Any):
+    """One that the baseline itself never gave: no pair, and errors for scores."""
+    given_up = [
+        score
+        for question in ("rules", "answer", "structured", "refusal")
+        for score in scores(question, candidate="given up", baseline="given up")
+    ]
+    items = [full(key, passage, samples=2) for passage in range(5) for key in ("a", "b")]
+    items[-1] = msgspec.structs.replace(answer(ref("b", 4, samples=2), *given_up), pairs=())
+    state = fold(gate, items)
+    assert progress_of(state).complete
+    verdict = gate.verdict(state, ALPHA)
+    assert verdict.answer is Answer.ERROR
+    assert "such as " in verdict.reason
+    assert "b in pass 4" in verdict.reason
 
 
 EQUAL = "margin: 0 can never pass, since equal arms cannot be proved equal"
