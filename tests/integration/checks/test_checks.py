@@ -24,6 +24,7 @@ from engines.base import (
 )
 from forkgate.checks import PROMPTS, CheckReport, dominates, quick_check, self_check
 from forkgate.checks.ask import LULL_S, LULL_STEP_S
+from forkgate.cli.check import lines_of
 from forkgate.config.first_checks import CheckSettings
 from policies.policy import Level
 from policies.verdict import Answer
@@ -387,3 +388,27 @@ def test_ten_prompts_hold_every_category() -> None:
         "low_margin",
     }
     assert len({one.id for one in PROMPTS}) == len(PROMPTS) == 16
+
+
+# -- as text ----------------------------------------------------------------------------------------------
+
+
+def test_report_reads_as_a_table_with_the_answer_last() -> None:
+    report = ask_self(pool(Unsteady("http://old", after=8)), Level.STATISTICAL)
+    lines = lines_of(msgspec.structs.replace(report, seconds=1.25))
+    assert lines[0] == "self check of old at level statistical"
+    assert lines[3].split() == [
+        *("lighthouse", "short", "2", "1", "token", "2", "of", "run", "3:"),
+        *lines[3].split()[9:],
+    ]
+    assert "precision drift, margins 0.01 / 0.01" in lines[3]
+    assert "equal    4 of 8" in lines
+    assert any(line.startswith("floor    ") and line.endswith(" 8 pairs") for line in lines)
+    assert "asked    http://old, 1.2 s" in lines
+    assert lines[-1] == f"pass: {report.reason}"
+
+
+def test_pair_that_cannot_be_compared_says_why_in_its_row() -> None:
+    lines = lines_of(ask_both(FakeEngine(), FakeEngine(encode_shift=1)))
+    assert "encoding_mismatch: prompt token IDs differ from position 0" in lines[3]
+    assert lines[-1].startswith("fail: 4 of 4 prompts cannot be compared")
