@@ -7,9 +7,8 @@ another is started. What comes of them goes back as events, so that the rules al
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from comparator.comparison import Comparison
@@ -73,12 +72,12 @@ class Starts:
 
     def suites(self, rollout: str, stage: Stage, names: Sequence[str]) -> None:
         """Ask these suites."""
-        self._order(rollout, self._ask(rollout, stage, tuple(names)))
+        self._order(rollout, lambda: self._ask(rollout, stage, tuple(names)))
 
     def stop(self, rollout: str, why: str) -> None:
         """End this rollout's check and suites. What was ordered before is not started any more."""
         self._end_check(rollout)
-        self._order(rollout, self._suites.stop(rollout, why))
+        self._order(rollout, lambda: self._suites.stop(rollout, why))
 
     def checking(self, rollout: str) -> bool:
         """Whether a check runs."""
@@ -145,18 +144,15 @@ class Starts:
             return
         self._listener.suite_done(end.rollout, end.suite, Stage(end.stage), end.summary)
 
-    def _order(self, rollout: str, work: Coroutine[Any, Any, None]) -> None:
+    def _order(self, rollout: str, work: Callable[[], Awaitable[None]]) -> None:
         line = self._lines.setdefault(rollout, asyncio.Lock())
 
         async def in_line() -> None:
             try:
                 async with line:
-                    await work
+                    await work()
             except Exception:
                 log.exception("a suite could not be started or stopped", extra={"rollout": rollout})
-            finally:
-                with contextlib.suppress(RuntimeError):
-                    work.close()  # cancelled before its turn came
 
         task = asyncio.create_task(in_line(), name=f"suites of {rollout}")
         self._orders.add(task)

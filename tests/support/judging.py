@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from comparator.comparison import Comparison
 from comparator.pair import Fork, ForkSeen, ForkSide
 from comparator.records import Arm, CaptureId
+from forkgate.checks.report import CheckReport
 from forkgate.config import Config, loads
 from forkgate.config.policy import read_policies
 from forkgate.judge.checkpoint import Checkpoints
@@ -18,13 +21,17 @@ from forkgate.judge.desk import Desk
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.publisher import Publisher
+from forkgate.judge.starts import Starts
 from forkgate.judge.writer import EvidenceWriter
 from forkgate.state.latch import LatchFile
 from forkgate.state.paths import StatePaths
 from forkgate.state.unreadable import all_latched
 from forkgate.supervisor.plan import pools
 from forkgate.telemetry import Instruments, Observed
+from policies.policy import Level
+from policies.rollout import CheckKind
 from policies.routes import RouteTable
+from policies.verdict import Answer
 from proxy.link.flip import Flip
 from proxy.link.values import Capture, EdgeIdentity
 
@@ -47,8 +54,9 @@ rollouts:
 """
 
 
-def config(state_dir: Path) -> Config:
-    return loads(TEXT.format(state_dir=state_dir))
+def config(state_dir: Path, *, checks: bool = False) -> Config:
+    text = TEXT.format(state_dir=state_dir)
+    return loads(text.replace("_check: false", "_check: true") if checks else text)
 
 
 class NotedServer:
@@ -94,15 +102,78 @@ class NotedMirror:
         return
 
 
+class NotedChecks:
+    """Makes each check when the test says how it ends."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, CheckKind, Level]] = []
+        self.ends: list[asyncio.Future[CheckReport]] = []
+
+    async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
+        self.asked.append((rollout, kind, level))
+        self.ends.append(asyncio.get_running_loop().create_future())
+        return await self.ends[-1]
+
+    def end(self, answer: Answer, reason: str = "as the test says") -> None:
+        """The check asked for last ends so."""
+        _, kind, level = self.asked[-1]
+        report = CheckReport(
+            check=kind, level=level, answer=answer, reason=reason, pools=("old",), endpoints=()
+        )
+        self.ends[-1].set_result(report)
+
+
+class NotedSuites:
+    """Takes note of what is to be asked."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[str, str, str]] = []
+        self.done: list[Collection[tuple[str, int]]] = []
+        self.stopped: list[tuple[str, str]] = []
+        self.sinks: list[Callable[[Comparison], Awaitable[None]]] = []
+        self.finished: list[Callable[[Any], None]] = []
+
+    def start(
+        self,
+        rollout: str,
+        stage: str,
+        suite: Any,
+        done: Collection[tuple[str, int]],
+        sink: Callable[[Comparison], Awaitable[None]],
+        finished: Callable[[Any], None],
+    ) -> None:
+        self.started.append((rollout, stage, suite.name))
+        self.done.append(done)
+        self.sinks.append(sink)
+        self.finished.append(finished)
+
+    async def stop(self, rollout: str, why: str) -> None:
+        self.stopped.append((rollout, why))
+
+    def progress(self, rollout: str) -> tuple[()]:
+        return ()
+
+    async def close(self) -> None:
+        return
+
+
 class Bench:
     """One judge life over a state directory. Use as ``async with``."""
 
     def __init__(
-        self, state_dir: Path, *, latch_s: float = 5.0, acknowledge_s: float = 5.0, epoch: int = 1
+        self,
+        state_dir: Path,
+        *,
+        latch_s: float = 5.0,
+        acknowledge_s: float = 5.0,
+        epoch: int = 1,
+        checks: bool = False,
     ) -> None:
         self.paths = StatePaths(state_dir)
         self.paths.create()
-        self.config = config(state_dir)
+        self.config = config(state_dir, checks=checks)
+        self.checks = NotedChecks()
+        self.suites = NotedSuites()
         self.server = NotedServer()
         self.mirror = NotedMirror()
         self.reader = InMemoryMetricReader()
@@ -131,10 +202,16 @@ class Bench:
         self.publisher.server = self.server
         self.instruments = Instruments([self.reader], {}, ["acme", "globex"], self._observed)
         self.judge = Judge(self.desk, self.publisher, self.writer, self.instruments, self.checkpoints)
-        self.judge.attach(self.mirror)
+        self.starts = Starts(self.checks, self.suites, {}, self._kept, self.judge)
+        self.judge.attach(self.mirror, self.starts)
+        self.judge.begin()
         return self
 
+    async def _kept(self, rollout: str, digest: str, stage: str) -> Collection[tuple[str, int]]:
+        return ()
+
     async def __aexit__(self, *_: object) -> None:
+        await self.starts.close()
         await self.judge.settle(10.0)
         await self.writer.close(10.0)
         self.keeper.close()

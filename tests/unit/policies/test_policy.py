@@ -196,8 +196,8 @@ REFUSED = [
         HEAD + "gates: {tpot: {source: live, maximum_s: 1}}",
         (
             "p: gates.tpot.source: unknown key; tpot knows estimand, quantile, margin, promotion_margin, "
-            "threshold_s, freeze_n, block_s, maximum_n, maximum_s, maximum_ratio, minimum_requests, window_s, "
-            "on_fail"
+            "threshold_s, freeze_n, block_s, maximum_n, maximum_s, maximum_ratio, minimum_requests, "
+            "window_s, on_fail"
         ),
     ),
     (
@@ -223,8 +223,8 @@ REFUSED = [
     (
         HEAD + "gates: {rule_cases: {suite: startr}}\nsuites: {starter: {}}",
         (
-            "p: gates.rule_cases.suite: the policy has no suite 'startr', did you mean starter?; the policy has "
-            "starter; add `suites: {startr: {file: PATH}}`"
+            "p: gates.rule_cases.suite: the policy has no suite 'startr', did you mean starter?; the "
+            "policy has starter; add `suites: {startr: {file: PATH}}`"
         ),
     ),
     (
@@ -255,7 +255,10 @@ REFUSED = [
     ),
     (
         HEAD + "gates: {token_equality: {}}\nsuites: {starter: {scorers: {tone: {python: tone.py}}}}",
-        "p: suites.starter.scorers[...].python: 'tone.py' is not FILE.py:FUNCTION, such as 'scorers/tone.py:score'",
+        (
+            "p: suites.starter.scorers[...].python: 'tone.py' is not FILE.py:FUNCTION, such as "
+            "'scorers/tone.py:score'"
+        ),
     ),
     (
         HEAD + "gates: {token_equality: {}}\nsuites: [starter]",

@@ -1,0 +1,99 @@
+"""Engines of rollouts that copy are sampled; what an engine is, is told at every probe that it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from comparator.records import EngineSample, Fact
+from engines.base import Engine, EngineOptions, EngineUnavailable, Load, Probe
+from forkgate.judge.engine_watch import EngineWatch, facts_of
+from forkgate.judge.fleet import Fleet
+from policies.rollout import RolloutState, Stage, start
+from tests.support.engines import FakeEngine
+from tests.support.judging import config
+from tests.support.waiting import eventually
+from tests.unit.policies.test_rollout import plan
+
+
+class Told:
+    def __init__(self) -> None:
+        self.samples: list[EngineSample] = []
+        self.seen: list[tuple[str, str, dict[str, str]]] = []
+
+    def engine_sampled(self, sample: EngineSample) -> None:
+        self.samples.append(sample)
+
+    def environment_seen(self, pool: str, endpoint: str, facts: dict[str, str]) -> None:
+        self.seen.append((pool, endpoint, facts))
+
+
+class Silent(FakeEngine):
+    async def load(self) -> Load:
+        raise EngineUnavailable(self.base_url, "connection refused")
+
+
+def open_engine(base_url: str, _options: EngineOptions, **_tls: Any) -> Engine:
+    return Silent(base_url) if base_url.endswith("9002") else FakeEngine(base_url)
+
+
+async def watched(tmp_path: Path, state: RolloutState) -> tuple[Told, EngineWatch, Fleet]:
+    told = Told()
+    fleet = Fleet(config(tmp_path), open_engine)
+    watch = EngineWatch(fleet, lambda: [state], told)
+    fleet.start()
+    await eventually(lambda: not fleet.unprobed())
+    return told, watch, fleet
+
+
+def test_engine_that_tells_its_load_is_sampled_and_one_that_does_not_is_left_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        told, watch, fleet = await watched(tmp_path, start(plan()))
+        await watch.sample()
+        (sample,) = told.samples
+        assert (sample.rollout, sample.pool, sample.candidate) == ("old-to-new", "old", False)
+        assert sample.endpoint == "http://127.0.0.1:9001"
+        assert sample.unix_s > 1.7e9
+        await fleet.close()
+
+    asyncio.run(main())
+
+
+def test_nothing_is_sampled_while_nothing_is_copied(tmp_path: Path) -> None:
+    async def main() -> None:
+        state = msgspec.structs.replace(start(plan()), stage=Stage.QUICK_CHECK)
+        told, watch, fleet = await watched(tmp_path, state)
+        await watch.sample()
+        assert told.samples == []
+        assert {(pool, endpoint) for pool, endpoint, _ in told.seen} == {
+            ("old", "http://127.0.0.1:9001"),
+            ("new", "http://127.0.0.1:9002"),
+        }
+        await fleet.close()
+
+    asyncio.run(main())
+
+
+def test_facts_are_what_stands_and_is_known() -> None:
+    probe = Probe(
+        engine="vllm",
+        version="0.11",
+        model=None,
+        has=frozenset(),
+        missing={},
+        max_logprobs=20,
+        facts={
+            "dtype": Fact(value="bfloat16"),
+            "batch_size": Fact(value=[1, 2]),
+            "adapter": Fact(unknown="not told"),
+        },
+    )
+    assert facts_of(probe) == {
+        "engine": "vllm",
+        "max_logprobs": "20",
+        "version": "0.11",
+        "dtype": "bfloat16",
+    }
