@@ -42,15 +42,15 @@ def test_a_quantile_outside_its_domain_is_refused(tail: float, degrees: float, m
 def test_with_nothing_varying_the_bound_is_that_of_unseen_flips():
     found = difference_of([[(1.0, 1.0)] * 5] * 200)
     assert (found.mean, found.variance, found.degrees) == (0.0, 0.0, math.inf)
-    assert found.at_least(0.05) == pytest.approx(-math.log(40.0) / 1_000)
-    assert found.at_most(0.05) == pytest.approx(math.log(40.0) / 1_000)
+    assert found.at_least(0.05) == pytest.approx(-math.log(20.0) / 1_000)
+    assert found.at_most(0.05) == pytest.approx(math.log(20.0) / 1_000)
 
 
 def test_an_unseen_flip_reaches_further_where_the_arms_always_differ():
     found = difference_of([[(0.0, 1.0)] * 5] + [[(1.0, 1.0)] * 5] * 199)
     assert found.mean == pytest.approx(-0.005)
-    assert found.at_most(0.05) - found.mean == pytest.approx(2.0 * math.log(40.0) / 1_000)
-    assert found.mean - found.at_least(0.05) == pytest.approx(math.log(40.0) / 1_000)
+    assert found.at_most(0.05) - found.mean == pytest.approx(2.0 * math.log(20.0) / 1_000)
+    assert found.mean - found.at_least(0.05) == pytest.approx(math.log(20.0) / 1_000)
 
 
 def test_the_seen_noise_is_welchs():
