@@ -189,11 +189,12 @@ def _comparison(number: int, line: _Line) -> Comparison:
         pairs = tuple(_stated(line) if line.pairs else _matched(line))
     except ComparatorError as exc:
         raise ExportLineError(number, str(exc)) from exc
-    if not pairs:
+    if not pairs and (head.sample is None or not line.scores):
+        # Only a sample that nobody answered has none: its scores say why.
         raise ExportLineError(
             number, "exchanges: one of the baseline and one of the candidate or control are needed"
         )
-    if pairs[0].capture_id != head.capture_id:
+    if pairs and pairs[0].capture_id != head.capture_id:
         raise ExportLineError(
             number,
             f"comparison.capture_id: {head.capture_id}, but its exchanges are of {pairs[0].capture_id}",

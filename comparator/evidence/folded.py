@@ -35,7 +35,10 @@ class FoldedReader(Connection):
         """
         exchanges = self._all(f"{tables.EXCHANGE_SELECT} WHERE capture_id = ? ORDER BY id", [capture_id])
         forks = self._all(f"SELECT {tables.FORK_COLUMNS} FROM fork WHERE capture_id = ?", [capture_id])
-        if not exchanges and not forks:
+        comparisons = self._all(
+            f"SELECT id, {tables.COMPARISON_COLUMNS} FROM comparison WHERE capture_id = ?", [capture_id]
+        )
+        if not exchanges and not forks and not comparisons:
             raise EvidenceNotFound(
                 self.path, f"no capture {capture_id}; `forkgate evidence list` shows what there is"
             )
@@ -44,9 +47,6 @@ class FoldedReader(Connection):
             f"SELECT {tables.VERDICT_COLUMNS} FROM verdict WHERE deciding_id = ? ORDER BY id", [capture_id]
         )
         pins = self._all("SELECT why FROM pin WHERE capture_id = ?", [capture_id])
-        comparisons = self._all(
-            f"SELECT id, {tables.COMPARISON_COLUMNS} FROM comparison WHERE capture_id = ?", [capture_id]
-        )
         scores = self._all(
             f"SELECT {tables.SCORE_COLUMNS} FROM score WHERE capture_id = ? ORDER BY id", [capture_id]
         )

@@ -18,6 +18,9 @@ MIN_PREFIX = 8
 MAX_NAMED = 4
 """IDs named of those that a prefix may mean."""
 
+KNOWING = ("exchange", "fork", "comparison")
+"""Tables that may know a capture: any of them alone."""
+
 Conditions = list[str]
 
 
@@ -66,8 +69,8 @@ class EvidenceReader(FoldedReader):
             EvidenceNotFound: none does, or fewer than :data:`MIN_PREFIX` characters were given.
             EvidenceAmbiguous: several do; the message names some.
         """
-        if self._all("SELECT 1 FROM exchange WHERE capture_id = ? LIMIT 1", [given]) or self._all(
-            "SELECT 1 FROM fork WHERE capture_id = ? LIMIT 1", [given]
+        if any(
+            self._all(f"SELECT 1 FROM {table} WHERE capture_id = ? LIMIT 1", [given]) for table in KNOWING
         ):
             return given
         if len(given) < MIN_PREFIX:
@@ -79,9 +82,11 @@ class EvidenceReader(FoldedReader):
         # A range, not LIKE: it uses the index, and no character of the prefix means anything but itself.
         bounds = [given, given + "\U0010ffff"]
         found = self._all(
-            "SELECT capture_id FROM exchange WHERE capture_id > ? AND capture_id < ? UNION "
-            "SELECT capture_id FROM fork WHERE capture_id > ? AND capture_id < ? ORDER BY 1 LIMIT ?",
-            [*bounds, *bounds, MAX_NAMED + 1],
+            " UNION ".join(
+                f"SELECT capture_id FROM {table} WHERE capture_id > ? AND capture_id < ?" for table in KNOWING
+            )
+            + " ORDER BY 1 LIMIT ?",
+            [*bounds * len(KNOWING), MAX_NAMED + 1],
         )
         ids = [row[0] for row in found]
         if not ids:
@@ -100,29 +105,31 @@ class EvidenceReader(FoldedReader):
     def export(
         self, *, rollout: str | None = None, tenant: str | None = None, forked: bool | None = None
     ) -> Iterator[bytes]:
-        """NDJSON, one capture a line, oldest first, each line with its newline.
+        """NDJSON, one capture a line, oldest first, each line with its newline. ``forked``: True: any of its
+        pairs did; False: none did.
 
         Floats are written so that they read back to the same bits; the three that JSON lacks are the strings
         ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
         """
-        where, values = self._filter(rollout, tenant, forked)
-        last = 0
-        while True:
-            # A page at a time: a long read transaction would keep the log from shrinking.
-            rows = self._all(
-                f"SELECT min(pair.id), pair.capture_id FROM pair {_where(where)} "
-                "GROUP BY pair.capture_id HAVING min(pair.id) > ? ORDER BY 1 LIMIT 100",
-                [*values, last],
+        where = ["comparison.id > ?"]
+        values: Rows = []
+        for column, value in (("rollout", rollout), ("tenant", tenant)):
+            if value is not None:
+                where.append(f"comparison.{column} = ?")
+                values.append(value)
+        if forked is not None:
+            where.append(
+                f"{'' if forked else 'NOT '}EXISTS (SELECT 1 FROM pair WHERE "
+                "pair.capture_id = comparison.capture_id AND pair.fork_index IS NOT NULL)"
             )
-            if not rows:
-                return
-            for first, capture_id in rows:
-                last = first
-                try:
-                    shown = self.show(capture_id)
-                except EvidenceNotFound:
-                    continue  # pruned since the page was read
-                yield export_line(shown)
+        for row in self._pages(
+            f"SELECT id, capture_id FROM comparison {_where(where)} ORDER BY id LIMIT ?", values
+        ):
+            try:
+                shown = self.show(row[1])
+            except EvidenceNotFound:
+                continue  # forgotten since the page was read
+            yield export_line(shown)
 
     def verdicts(self, *, rollout: str | None = None, limit: int = 100) -> tuple[VerdictRow, ...]:
         """The newest verdicts, newest first."""

@@ -156,6 +156,12 @@ class Pruner:
                 self._db.executemany(f"DELETE FROM {table} WHERE capture_id = ?", captures)
             freed += sum(size + _ROW_BYTES for _, size in rows)
             forgotten += len(captures)
+        if forgotten:
+            # Samples that nobody answered have no exchange to find them by.
+            older = "id < (SELECT min(id) FROM comparison WHERE pairs > 0)"
+            nameless = f"SELECT capture_id FROM comparison WHERE pairs = 0 AND {older}"
+            self._db.execute(f"DELETE FROM score WHERE capture_id IN ({nameless})")
+            self._db.execute(f"DELETE FROM comparison WHERE pairs = 0 AND {older}")
         self._add("forgotten_captures", forgotten)
         return forgotten
 

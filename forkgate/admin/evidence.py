@@ -12,6 +12,7 @@ from aiohttp import web
 from comparator.evidence import EvidenceReader, Shown
 from comparator.evidence.explain import as_text, explain
 from comparator.evidence.export import json_safe
+from comparator.evidence.trace import printable
 from comparator.floor import Floors
 from comparator.records import Arm
 from forkgate.admin.errors import json_response
@@ -52,7 +53,7 @@ class EvidenceRoutes:
         explanations = explain(shown, floors)
         text = "\n".join(as_text(one) for one in explanations)
         if not explanations:
-            text = f"capture {capture_id} forked, and its pair was never finished"
+            text = _without_pairs(shown)
         plain = {**_plain(shown), "explanations": [_plain(one) for one in explanations]}
         return json_response({**plain, "text": text})
 
@@ -86,6 +87,15 @@ class EvidenceRoutes:
                 return ask(reader)
 
         return await asyncio.to_thread(work)
+
+
+def _without_pairs(shown: Shown) -> str:
+    """Why there is nothing to explain."""
+    if shown.comparison is None:
+        return f"capture {shown.capture_id} forked, and its pair was never finished"
+    reasons = dict.fromkeys(score.error for score in shown.scores if score.error is not None)
+    why = "; ".join(reasons) or "no reason was given"
+    return f"capture {shown.capture_id} got no answers to compare: {printable(why)}"
 
 
 def _with_floors(reader: EvidenceReader, given: str) -> tuple[Shown, Floors]:

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from comparator.compare import compare
+from comparator.comparison import Score
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.evidence.export import ExportLineError, read_comparisons
 from comparator.records import Arm, Outcome
@@ -192,3 +194,39 @@ def test_pruned_lines_are_an_error_or_told(tmp_path):
     assert told[0] == 1
     assert len(told) + len(whole) == 120
     assert whole[-1].capture_id == "c119"
+
+
+def unanswered(capture_id: str = "s") -> Any:
+    """A sample that was given up: it has no pairs, and says why in its scores."""
+    error = "asked three times, the pool was busy"
+    return msgspec.structs.replace(
+        rich_comparison(capture_id),
+        pairs=(),
+        scores=tuple(Score(arm=arm, question="answer", error=error) for arm in Arm),
+    )
+
+
+def test_a_sample_that_nobody_answered_is_kept_shown_and_exported(store):
+    keep(store, rich_comparison("a"), unanswered())
+    assert store.comparison("s") == unanswered()
+    assert store.resolve("s") == "s"
+    assert store.show("s").exchanges == ()
+    assert list(read_comparisons(store.export())) == [rich_comparison("a"), unanswered()]
+
+
+def test_filters_of_an_export_ask_about_all_pairs_of_a_capture(store):
+    candidate = pair(capture_id="b")
+    control = pair((1, 2, 3), (1, 2, 9), capture_id="b", right_arm=Arm.CONTROL)
+    with_fork = comparison(candidate, compare(candidate.left, control.right))
+    keep(
+        store, comparison(pair(capture_id="a")), with_fork, comparison(pair(capture_id="c"), tenant="globex")
+    )
+
+    def ids(**filters: Any) -> list[str]:
+        return [msgspec.json.decode(line)["capture_id"] for line in store.export(**filters)]
+
+    assert ids() == ["a", "b", "c"]
+    assert ids(forked=True) == ["b"]
+    assert ids(forked=False) == ["a", "c"]
+    assert ids(tenant="globex") == ["c"]
+    assert ids(rollout="another") == []
