@@ -163,7 +163,7 @@ def measure(
             into["mismatch beyond the control's, same seeds"] = sequential(stopped, 1.5 * tokens)
         if coupled:
             found_bounds = ours.bounds(first, second, scale.seed, 5, ALPHA)
-            into["upper bound on TV"] = round(float(np.median(found_bounds)), 3)
+            into["upper bound on TV, a token"] = round(float(np.median(found_bounds)), 3)
         sys.stderr.write(f"{change.name}, {kind}: {time.monotonic() - scale.started_s:.0f} s\n")
     return measured
 
@@ -212,8 +212,10 @@ class Scale:
 def table(measured: Measured) -> str:
     """For people."""
     lines = [
-        (f"{'change':<16}{'TV':>6}  {'test':<44}{'comparisons':>12}{'tokens':>9}   (alpha {ALPHA}, "
-        f"{REPLICATES} replicates)")
+        (
+            f"{'change':<16}{'TV':>6}  {'test':<44}{'comparisons':>12}{'tokens':>9}   (alpha {ALPHA}, "
+            f"{REPLICATES} replicates)"
+        )
     ]
     for name, found in measured.changes.items():
         for test, said in found.items():
@@ -224,7 +226,9 @@ def table(measured: Measured) -> str:
             tokens = "-" if said["tokens"] is None else f"{said['tokens']:,}"
             more = f"   80 % found by {at_p80 or '-'}; {said['found']}/{said['of']}" if "of" in said else ""
             lines.append(f"{name:<16}{found['tv']:>6.3f}  {test:<44}{shown:>12}{tokens:>9}{more}")
-        lines.append(f"{'':<24}TV is at most {found['upper bound on TV']} (same seeds, end of a stream)")
+        lines.append(
+            f"{'':<24}next token's TV is at most {found['upper bound on TV, a token']} (same seeds, end of a stream)"
+        )
     lines.append(
         "sequential: median over streams, any look; fixed n: the least with 80 % power, known beforehand"
     )

@@ -9,8 +9,10 @@ from bench.sampling.resample import REPLICATES, Pool
 from comparator.sequential import (
     Counts,
     MmdTest,
-    mean_mismatch_bound,
+    PartingState,
+    PartingTest,
     rollback,
+    run_together,
     threshold_nats,
 )
 
@@ -60,13 +62,16 @@ def mismatch_stops(
 
 
 def bounds(baseline: Answers, candidate: Answers, seed: int, streams: int, alpha: float) -> list[float]:
-    """The upper bound on total variation at the end of each stream."""
-    pool = Pool(baseline, candidate)
+    """The upper bound on the next token's total variation at the end of each stream."""
+    pool, test = Pool(baseline, candidate), PartingTest(limit=0.05)
     found = []
     for number in range(streams):
         order, picks = pool.stream(np.random.default_rng((seed, number)), coupled=True, equal=False)
-        shares = [_mismatch(*pool.arms(prompt, picks[n])) for n, prompt in enumerate(order.tolist())]
-        found.append(mean_mismatch_bound(Counts.of(shares), alpha))
+        state = PartingState()
+        for n, prompt in enumerate(order.tolist()):
+            ends = [run_together(*both) for both in zip(*pool.arms(prompt, picks[n]), strict=True)]
+            state = test.step(state, [together for together, _ in ends], [parted for _, parted in ends])
+        found.append(test.bound(state, alpha))
     return found
 
 

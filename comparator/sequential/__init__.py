@@ -12,6 +12,7 @@
 ``interval``      a confidence sequence for a mean, to be read beside a verdict
 ``quantile``      the same for a quantile
 ``coupling``      an upper bound on total variation from same-seed mismatches
+``parting``       the same for the next token, from how soon same-seed answers part
 ``answers``       sampled answers as hashed counts
 ``mmd``           do two arms draw their answers from one distribution
 ``positions``     which output position's tokens have moved
@@ -23,7 +24,7 @@ A test is a frozen value (its limits come from a policy file); its state is anot
 serialisable, that a gate grows by ``add`` and hands back. ``test.log_e(state)`` is the whole verdict: a pure
 function of integer counts, computed anew each time, bit for bit the same on every machine; compare it with
 ``threshold_nats(alpha)``. States of counts (``Counts``, ``Tally``, ``RatioState``) merge exactly, in any
-order; the states of ``detector``, ``mmd`` and ``positions`` depend on order and do not merge.
+order; the states of ``detector``, ``parting``, ``mmd`` and ``positions`` depend on order and do not merge.
 
 What no test here can see: whether two observations are one cluster twice, whether arms are exchangeable given
 the past, and whether a threshold was frozen before the first look. Those are the gates' to keep.
@@ -38,7 +39,7 @@ from comparator.sequential.bernoulli import (
     shortfall,
 )
 from comparator.sequential.counts import Counts, on_grid
-from comparator.sequential.coupling import mean_mismatch_bound, mismatch_bound, mismatch_under, race_bound
+from comparator.sequential.coupling import mismatch_bound, race_bound
 from comparator.sequential.detector import Detector, DetectorState
 from comparator.sequential.errors import SequentialError
 from comparator.sequential.hazard import fork_hazard, fork_order
@@ -47,6 +48,7 @@ from comparator.sequential.levels import anytime_p, check_alpha, rejects, split_
 from comparator.sequential.mean import MeanTest, Side, TwoSidedTest, promotion, rollback, two_sided
 from comparator.sequential.mixture import Mixture
 from comparator.sequential.mmd import MmdState, MmdTest
+from comparator.sequential.parting import PartingState, PartingTest, run_together
 from comparator.sequential.positions import PositionsState, PositionsTest
 from comparator.sequential.quantile import quantile_interval
 from comparator.sequential.ratio import RatioState, SampleRatioTest
@@ -63,6 +65,8 @@ __all__ = [
     "Mixture",
     "MmdState",
     "MmdTest",
+    "PartingState",
+    "PartingTest",
     "PositionsState",
     "PositionsTest",
     "RatioState",
@@ -80,15 +84,14 @@ __all__ = [
     "fork_hazard",
     "fork_order",
     "mean_interval",
-    "mean_mismatch_bound",
     "mismatch_bound",
-    "mismatch_under",
     "on_grid",
     "promotion",
     "quantile_interval",
     "race_bound",
     "rejects",
     "rollback",
+    "run_together",
     "shortfall",
     "sign_of",
     "split_alpha",

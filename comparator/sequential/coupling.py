@@ -8,8 +8,6 @@ tight for a maximal coupling; an exponential race (Gumbel) at TV d mismatches wi
 2d/(1 + d).
 
 One draw (or one sequence) per cluster; the bound is for the average, over prompts, of the distributions' TV.
-Several draws of one prompt with a seed each are averaged to a share of mismatches in [0, 1], which bets once
-(:func:`mean_mismatch_bound`); for one draw it is the same test.
 """
 
 from __future__ import annotations
@@ -17,17 +15,12 @@ from __future__ import annotations
 import math
 
 from comparator.sequential.bernoulli import SHARES, Tally, shortfall
-from comparator.sequential.counts import Counts
 from comparator.sequential.elementary import log, log1p, log_sum_exp, remembered_log
 from comparator.sequential.errors import SequentialError
 from comparator.sequential.levels import check_alpha, threshold_nats
-from comparator.sequential.mean import MeanTest, Side
 from comparator.sequential.mixture import Mixture
 
 _BITS = 40
-MEAN_SHARES = Mixture.geometric(1.0 / 64.0, 0.9, 6)
-_MEAN_BITS = 12
-"""A bound that is shown with every verdict: finer than anybody reads, coarse enough to be cheap."""
 
 
 def mismatch_bound(state: Tally, alpha: float, *, shares: Mixture = SHARES) -> float:
@@ -52,45 +45,6 @@ def mismatch_bound(state: Tally, alpha: float, *, shares: Mixture = SHARES) -> f
     return math.ldexp(rejected, -_BITS)
 
 
-def mismatch_under(limit: float, shares: Mixture = MEAN_SHARES) -> MeanTest:
-    """Rejects "the mean share of mismatches is ``limit`` or more", and with it "TV is at least ``limit``".
-
-    Bets: E = Σ w_k Π (1 + s_k (limit - x)/(1 - limit)), x in [0, 1] a comparison's share of mismatches, s_k
-    in (0, 1) the share of the largest bet. On {0, 1} it is
-    ``shortfall(limit, shares)``.
-
-    Raises:
-        SequentialError: limit or a share outside (0, 1).
-    """
-    shortfall(limit, shares)  # refuses both, with its words
-    points = tuple(share / (1.0 - limit) for share in shares.points)
-    bets = Mixture(points=points, weights=shares.weights)
-    return MeanTest(null=limit, side=Side.BELOW, bets=bets, lower=0.0, upper=1.0)
-
-
-def mean_mismatch_bound(state: Counts, alpha: float, *, shares: Mixture = MEAN_SHARES) -> float:
-    """Smallest multiple of 2⁻¹² that "the mean share of mismatches is at least this" rejects at α; 1 if none.
-
-    Bounds TV, averaged over prompts, from above with probability at least 1 - α under any stopping rule. The
-    factors fall in the share and rise in the limit, so what is rejected is an upper end, found by bisection.
-
-    Raises:
-        SequentialError: α or a share outside (0, 1), or a value outside [0, 1].
-    """
-    check_alpha(alpha)
-    shortfall(0.5, shares)
-    state.within(0.0, 1.0)
-    bar = threshold_nats(alpha)
-    kept, rejected = 0, 1 << _MEAN_BITS
-    while rejected - kept > 1:
-        middle = (kept + rejected) // 2
-        if _log_e_mean(state, math.ldexp(middle, -_MEAN_BITS), shares) >= bar:
-            rejected = middle
-        else:
-            kept = middle
-    return math.ldexp(rejected, -_MEAN_BITS)
-
-
 def race_bound(tv: float) -> float:
     """Largest mismatch probability of an exponential race between distributions at TV d: 2d/(1 + d).
 
@@ -110,19 +64,4 @@ def _log_e(state: Tally, p0: float, shares: Mixture) -> float:
     for share, weight in zip(shares.points, shares.weights, strict=True):
         one, zero = log1p(-share), log(1.0 + p0 * share / (1.0 - p0))
         terms.append(math.fsum((remembered_log(weight), state.ones * one, state.zeros * zero)))
-    return log_sum_exp(terms)
-
-
-def _log_e_mean(state: Counts, limit: float, shares: Mixture) -> float:
-    """log E of mismatch_under(limit), without making a test for each limit."""
-    if not state.values:
-        return 0.0
-    terms = []
-    for share, weight in zip(shares.points, shares.weights, strict=True):
-        bet = share / (1.0 - limit)
-        logs = (
-            count * log1p(bet * (limit - value))
-            for value, count in zip(state.values, state.counts, strict=True)
-        )
-        terms.append(math.fsum((remembered_log(weight), *logs)))
     return log_sum_exp(terms)

@@ -1,19 +1,18 @@
-"""What gates over drawn answers share: which replicates count, and how often same-seed answers differ.
+"""What gates over drawn answers share: which replicates count, and how soon same-seed answers part.
 
 Read are comparisons of live traffic at a temperature above 0, one observation each, their replicates averaged
 inside. A replicate counts where both arms completed: a failed arm, a cut one (token-only copies) or a pair
 that was set aside has no whole answer. Comparisons of a prompt that has been seen before are left out, and so
 are a suite's: its prompts come again at every stage.
 
-An answer is its first ``tokens`` tokens, and its end where the model ended it before. So a verdict is about
-the joint distribution of those tokens, averaged over prompts.
+An answer is its first ``tokens`` tokens, and its end where the model ended it before.
 
-*Coupling.* All arms of a replicate share a seed. Total variation is at most the probability that two answers
-differ, whatever ties them together (:mod:`comparator.sequential.coupling`), so the bound always holds; it can
-only be small where both arms sample alike. Whether they do is tested as well: two arms that run one
-exponential race on one seed part at a step whose distributions are within ``SAME_TV`` of each other with
-probability at most 2·TV/(1 + TV). Forks that the taxonomy calls *sampling stream* are counted against all
-tokens up to the fork; more of them than that rejects "same sampler, same seed".
+*Coupling.* All arms of a replicate share a seed. The total variation of the next token is at most the rate at
+which same-seed answers part, whatever ties them together (:mod:`comparator.sequential.parting`), so the bound
+always holds; it can only be small where both arms sample alike. Whether they do is tested as well: two arms
+that run one exponential race on one seed part at a step whose distributions are within ``SAME_TV`` of each
+other with probability at most 2·TV/(1 + TV). Forks that the taxonomy calls *sampling stream* are counted
+against all tokens up to the fork; more of them than that rejects "same sampler, same seed".
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from comparator.pair import Pair
 from comparator.records import Exchange, Outcome
 from comparator.sequential import (
     END,
-    Counts,
     Mixture,
+    PartingState,
+    PartingTest,
     Tally,
     exceedance,
-    mean_mismatch_bound,
-    mismatch_under,
     race_bound,
     rejects,
+    run_together,
 )
 from comparator.taxonomy import SAME_TV, Allowance, ForkClass, classify_fork
 
@@ -49,42 +48,17 @@ Answers = list[tuple[int, ...]]
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """How often same-seed answers differed, and whether seeds tie the arms together at all."""
+    """How soon same-seed answers part, and whether seeds tie the arms together at all."""
 
-    candidate: Counts = Counts()
-    """Of each comparison's share of replicates that differ: baseline and candidate."""
-    control: Counts = Counts()
+    candidate: PartingState = PartingState()
+    """Baseline and candidate."""
+    control: PartingState = PartingState()
+    replicates: int = 0
+    """Of baseline and candidate, over all comparisons."""
     stream: Tally = Tally()
     """Ones: forks between equal distributions. Zeros: all other tokens up to a fork or the end."""
     unlike: str | None = None
     """Why seeds do not tie the arms together, where that is known from what the arms say of themselves."""
-    tokens: int = 0
-    """Tokens of both arms that were compared."""
-
-    def add(
-        self, pairs: Sequence[Pair], answers: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]
-    ) -> Agreement:
-        """With one comparison of baseline and candidate."""
-        share = sum(first != second for first, second in zip(answers, other, strict=True)) / len(answers)
-        stream, unlike = self.stream, self.unlike
-        for pair, answer in zip(pairs, answers, strict=True):
-            forks = pair.fork is not None and pair.fork.fork_index < len(answer)
-            shared = pair.fork.fork_index if pair.fork is not None and forks else len(answer)
-            same = forks and _same_distribution(pair)
-            stream = Tally(ones=stream.ones + same, zeros=stream.zeros + shared + (forks and not same))
-            unlike = unlike or _unlike(pair.left, pair.right)
-        return msgspec.structs.replace(
-            self,
-            candidate=self.candidate.add(share),
-            stream=stream,
-            unlike=unlike,
-            tokens=self.tokens + sum(map(len, answers)) + sum(map(len, other)),
-        )
-
-    def add_control(self, answers: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]) -> Agreement:
-        """With one comparison of baseline and control."""
-        share = sum(first != second for first, second in zip(answers, other, strict=True)) / len(answers)
-        return msgspec.structs.replace(self, control=self.control.add(share))
 
     @property
     def n(self) -> int:
@@ -93,16 +67,29 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float | None:
-        """Share of same-seed answers that differ; None before the first."""
-        return self.candidate.mean if self.n else None
+        """Tokens at which same-seed answers part, of all tokens run together; None before the first."""
+        return self.candidate.rate
 
-    def bound(self, alpha: float) -> float:
-        """Upper bound on total variation, at all looks together with probability 1 - alpha; 1 at first."""
-        return mean_mismatch_bound(self.candidate, alpha)
+    def add(self, test: PartingTest, pairs: Sequence[Pair], answers: Answers, other: Answers) -> Agreement:
+        """With one comparison of baseline and candidate."""
+        stream, unlike = self.stream, self.unlike
+        ends = [run_together(*both) for both in zip(answers, other, strict=True)]
+        for pair, (together, parted) in zip(pairs, ends, strict=True):
+            same = parted and _same_distribution(pair)
+            stream = Tally(ones=stream.ones + same, zeros=stream.zeros + together - same)
+            unlike = unlike or _unlike(pair.left, pair.right)
+        return msgspec.structs.replace(
+            self,
+            candidate=_step(test, self.candidate, ends),
+            replicates=self.replicates + len(pairs),
+            stream=stream,
+            unlike=unlike,
+        )
 
-    def promotion_nats(self, maximum_tv: float) -> float:
-        """log E against "total variation is ``maximum_tv`` or more"."""
-        return mismatch_under(maximum_tv).log_e(self.candidate)
+    def add_control(self, test: PartingTest, answers: Answers, other: Answers) -> Agreement:
+        """With one comparison of baseline and control."""
+        ends = [run_together(*both) for both in zip(answers, other, strict=True)]
+        return msgspec.structs.replace(self, control=_step(test, self.control, ends))
 
     @property
     def uncoupled(self) -> str | None:
@@ -119,11 +106,14 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
     def said(self, bound: float) -> str:
         """The bound and what it rests on, for the end of a reason."""
-        if not self.n:
+        if self.rate is None:
             return "total variation is at most 1: nothing has been compared"
-        text = f"total variation is at most {bound:.3g} (same-seed answers differ in {self.rate:.1%}"
-        if self.control.n:
-            text += f", the control's in {self.control.mean:.1%}"
+        text = (
+            f"total variation is at most {bound:.3g} a token (same-seed answers part at {self.rate:.2%} of "
+            f"tokens, {self.candidate.partings} of {self.replicates} answers in all"
+        )
+        if self.control.rate is not None:
+            text += f"; the control's at {self.control.rate:.2%}"
         return text + ")"
 
 
@@ -156,6 +146,10 @@ def answer_of(exchange: Exchange, tokens: int) -> tuple[int, ...]:
     if len(ids) >= tokens or exchange.finish_reason == "length":
         return ids[:tokens]
     return (*ids, END)
+
+
+def _step(test: PartingTest, state: PartingState, ends: Sequence[tuple[int, bool]]) -> PartingState:
+    return test.step(state, [together for together, _ in ends], [parted for _, parted in ends])
 
 
 def _same_distribution(pair: Pair) -> bool:

@@ -5,19 +5,19 @@ the earliest position that moved, which :mod:`policies.gates.sampling` cannot: a
 banned first token moves one position and everything after it. It finds less than that gate's test, since it
 looks at one position at a time.
 
-Passes by the same bound as that gate: a position's distribution cannot have moved by more than the share of
-same-seed answers that differ. The same test runs on baseline and control; a finding there is an
-error and holds.
+Passes by the same bound as that gate: given the same beginning, the next token's distribution has not moved
+by ``maximum_tv``. The same test runs on baseline and control; a finding there is an error and holds.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import ClassVar, Literal
 
 import msgspec
 
 from comparator.comparison import Comparison
-from comparator.sequential import rejects
+from comparator.sequential import PartingTest, rejects
 from comparator.sequential.positions import PositionsState, PositionsTest
 from policies.gates.base import Alpha, Evidence
 from policies.gates.drawn import Agreement, answers_of, reads, usable
@@ -30,7 +30,7 @@ _SHOWN = 4
 class PositionMarginsState(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="position_margins"
 ):
-    """Both tests, and how often same-seed answers differed."""
+    """Both tests, and how soon same-seed answers parted."""
 
     candidate: PositionsState
     control: PositionsState
@@ -53,8 +53,8 @@ class PositionMargins(
 
     name: str = "position_margins"
     estimand: Literal["traffic"] = "traffic"
-    maximum_tv: float = 0.1
-    """Total variation distance at any position, averaged over prompts, that promotion must exclude."""
+    maximum_tv: float = 0.05
+    """Total variation distance of the next token, on average, that promotion must exclude."""
     positions: int = 16
     """From the first token of an answer."""
     maximum_n: int = 5_000
@@ -72,6 +72,10 @@ class PositionMargins(
     def _test(self) -> PositionsTest:
         return PositionsTest(positions=self.positions)
 
+    @property
+    def _parting(self) -> PartingTest:
+        return _parting(self.maximum_tv)
+
     def initial(self) -> PositionMarginsState:
         """Before any evidence."""
         empty = self._test.initial()
@@ -88,22 +92,22 @@ class PositionMargins(
             state = msgspec.structs.replace(
                 state,
                 candidate=self._test.step(state.candidate, answers, other),
-                agreement=state.agreement.add(pairs, answers, other),
+                agreement=state.agreement.add(self._parting, pairs, answers, other),
             )
         if controls:
             answers, other = answers_of(controls, self.positions)
             state = msgspec.structs.replace(
                 state,
                 control=self._test.step(state.control, answers, other),
-                agreement=state.agreement.add_control(answers, other),
+                agreement=state.agreement.add_control(self._parting, answers, other),
             )
         return state
 
     def verdict(self, state: PositionMarginsState, alpha: Alpha) -> Verdict:
         """``rollback_nats`` is that of the position with the most evidence, less log of their number."""
         agreement, n = state.agreement, state.candidate.n
-        bound = agreement.bound(alpha.promotion)
-        promotion_nats = agreement.promotion_nats(self.maximum_tv)
+        bound = self._parting.bound(agreement.candidate, alpha.promotion)
+        promotion_nats = self._parting.log_e(agreement.candidate)
         moved = self._test.moved(state.candidate, alpha.rollback)
         unfair = self._test.moved(state.control, alpha.rollback)
         hold = False
@@ -111,7 +115,7 @@ class PositionMargins(
             answer, hold = Answer.ERROR, True
             said = f"baseline and control, one environment, differ at {self._named(state.control, unfair)}"
         elif rejects(promotion_nats, alpha.promotion):
-            answer, said = Answer.PASS, f"no position can have moved by {self.maximum_tv:g}"
+            answer, said = Answer.PASS, f"given its beginning, no token has moved by {self.maximum_tv:g}"
         elif moved:
             answer, said = Answer.FAIL, f"tokens have moved at {self._named(state.candidate, moved)}"
         else:
@@ -140,3 +144,8 @@ class PositionMargins(
         )
         more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
         return f"output position {shown}{more}"
+
+
+@functools.lru_cache(maxsize=64)
+def _parting(maximum_tv: float) -> PartingTest:
+    return PartingTest(limit=maximum_tv)

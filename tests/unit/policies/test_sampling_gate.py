@@ -104,18 +104,18 @@ def test_equal_answers_pass_once_the_bound_is_under_the_limit():
         assert verdict.interval is not None
         if verdict.answer is Answer.PASS and passed_at is None:
             passed_at = n
-            assert verdict.interval[1] <= 0.1
+            assert verdict.interval[1] <= 0.05
         if passed_at is None:
             assert verdict.answer is Answer.INCONCLUSIVE
-            assert verdict.interval[1] > 0.1
+            assert verdict.interval[1] > 0.05
     assert passed_at is not None
-    assert 30 < passed_at < 80
+    assert 5 < passed_at < 40
 
 
 def test_a_difference_within_the_limit_passes_though_it_is_found():
     """It is provably there, and provably under what the policy allows."""
     gate = Sampling(tokens=6, maximum_tv=0.5)
-    state = folded(gate, stream(900, warm=6.0, same=0.75))
+    state = folded(gate, stream(200, warm=6.0, same=0.6))
     assert state.candidate.highest_nats > 4.7
     verdict = gate.verdict(state, ALPHA)
     assert verdict.answer is Answer.PASS
@@ -145,7 +145,7 @@ def test_a_control_that_is_told_apart_is_an_error_that_holds():
 def test_a_fair_control_is_shown_beside_the_candidate():
     state = folded(GATE, stream(60, warm=1.6, control_warm=1.0))
     assert state.control.n == 60
-    assert "the control's in" in GATE.verdict(state, ALPHA).reason
+    assert "the control's at" in GATE.verdict(state, ALPHA).reason
 
 
 def test_other_engines_leave_the_distribution_test_alone():
@@ -154,7 +154,7 @@ def test_other_engines_leave_the_distribution_test_alone():
     assert verdict.answer is Answer.INCONCLUSIVE
     assert "engines differ (vllm 0.32.0 and vllm 0.33.0)" in verdict.reason
     assert verdict.interval is not None
-    assert verdict.interval[1] > 0.9
+    assert verdict.interval[1] > 0.5
 
 
 def test_silence_passes_only_where_the_policy_says_so_and_seeds_are_no_help():
@@ -165,7 +165,7 @@ def test_silence_passes_only_where_the_policy_says_so_and_seeds_are_no_help():
     assert "takes for a pass" in verdict.reason
     assert gate.verdict(folded(gate, comparisons[:79]), ALPHA).answer is Answer.INCONCLUSIVE
     early = Sampling(tokens=6, pass_without_bound_at=20)  # like samplers: the bound alone passes
-    assert early.verdict(folded(early, stream(25, same=1.0)), ALPHA).answer is Answer.INCONCLUSIVE
+    assert early.verdict(folded(early, stream(21, same=0.9)), ALPHA).answer is Answer.INCONCLUSIVE
 
 
 def test_forks_between_equal_distributions_mean_another_stream():
@@ -264,7 +264,7 @@ def test_a_stored_state_gives_the_same_verdict_and_goes_on_alike():
 
 def test_a_stored_state_is_small():
     state = folded(GATE, stream(30, control_warm=1.0))
-    assert len(msgspec.json.encode(state)) < 60_000
+    assert len(msgspec.json.encode(state)) < 80_000
 
 
 def test_a_position_that_moved_is_named():
