@@ -49,7 +49,6 @@ class EvidenceRoutes:
     async def show(self, request: web.Request) -> web.Response:
         given = request.match_info["id"]
         shown, floors = await self._read(lambda reader: _with_floors(reader, given))
-        capture_id = shown.capture_id
         explanations = explain(shown, floors)
         text = "\n".join(as_text(one) for one in explanations)
         if not explanations:

@@ -207,11 +207,12 @@ def unanswered(capture_id: str = "s") -> Any:
 
 
 def test_a_sample_that_nobody_answered_is_kept_shown_and_exported(store):
-    keep(store, rich_comparison("a"), unanswered())
+    whole = rich_comparison("a")
+    keep(store, whole, unanswered())
     assert store.comparison("s") == unanswered()
     assert store.resolve("s") == "s"
     assert store.show("s").exchanges == ()
-    assert list(read_comparisons(store.export())) == [rich_comparison("a"), unanswered()]
+    assert list(read_comparisons(store.export())) == [whole, unanswered()]
 
 
 def test_filters_of_an_export_ask_about_all_pairs_of_a_capture(store):
