@@ -92,11 +92,6 @@ class Margins(msgspec.Struct, frozen=True, kw_only=True):
         counts = so_far.counts.add(on_grid(value, self.steps))
         return self._with(counts, so_far.n + 1, so_far.look)
 
-    def merge(self, one: Differences, other: Differences) -> Differences:
-        """Observations of both; the interval is that of whichever had more, until the next look."""
-        look = max(one.look, other.look, key=lambda look: (look.n, look.span or (0.0, 0.0)))
-        return self._with(one.counts.merge(other.counts), one.n + other.n, look)
-
     def _with(self, counts: Counts, n: int, look: Look) -> Differences:
         against_within, against_beyond = self.tests
         if look.due(n):

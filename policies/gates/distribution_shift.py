@@ -104,7 +104,8 @@ class DistributionShift(
         check_at_least("maximum_n", self.maximum_n, 10, "fewer comparisons decide nothing")
 
     @property
-    def _margins(self) -> Margins:
+    def margins(self) -> Margins:
+        """Both tests."""
         return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_STEPS)
 
     def initial(self) -> DistributionShiftState:
@@ -165,7 +166,7 @@ class DistributionShift(
             return state
         return msgspec.structs.replace(
             state,
-            shifts=self._margins.add(state.shifts, (control - candidate) / triples),
+            shifts=self.margins.add(state.shifts, (control - candidate) / triples),
             control_shifts=state.control_shifts + control,
         )
 

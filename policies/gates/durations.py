@@ -102,9 +102,7 @@ class DurationGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 "margin or maximum_s: give at least one (or maximum_ratio), or the gate limits nothing"
             )
         if self.margin is not None:
-            check_margins(
-                self.margin, self.promotion_margin, _STEPS, "a share over the threshold"
-            )
+            check_margins(self.margin, self.promotion_margin, _STEPS, "a share over the threshold")
         elif self.promotion_margin is not None or self.threshold_s is not None:
             field = "promotion_margin" if self.promotion_margin is not None else "threshold_s"
             raise ValueError(f"{field}: given without margin, so that nothing is tested; give a margin too")
@@ -134,7 +132,8 @@ class DurationGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.maximum_s is not None or self.maximum_ratio is not None
 
     @property
-    def _margins(self) -> Margins:
+    def margins(self) -> Margins:
+        """Both tests, where there is a margin to test."""
         assert self.margin is not None
         return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_STEPS)
 
@@ -188,7 +187,7 @@ class DurationGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if difference is None:
                 one_armed += 1
             else:
-                differences = self._margins.add(differences, difference)
+                differences = self.margins.add(differences, difference)
         return msgspec.structs.replace(state, blocks=blocks, differences=differences, one_armed=one_armed)
 
     def judged(self, state: DurationState, alpha: Alpha, name: str, what: str) -> Verdict:

@@ -120,7 +120,8 @@ class ErrorRate(
         return self.margin is not None
 
     @property
-    def _margins(self) -> Margins:
+    def margins(self) -> Margins:
+        """Both tests, where there is a margin to test."""
         assert self.margin is not None
         return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_STEPS)
 
@@ -164,7 +165,7 @@ class ErrorRate(
             if difference is None:
                 one_armed += 1
             else:
-                differences = self._margins.add(differences, difference)
+                differences = self.margins.add(differences, difference)
         return msgspec.structs.replace(state, blocks=blocks, differences=differences, one_armed=one_armed)
 
     def verdict(self, state: ErrorRateState, alpha: Alpha) -> Verdict:

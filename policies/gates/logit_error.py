@@ -3,40 +3,49 @@
 The *error* of a step is the largest |change of logprob| over tokens in both arms' top five; that of a pair is
 its largest up to and including the fork step, whose prefix both arms share.
 
-1. *Cap*: does any valid pair's error exceed ``maximum_nats``? It acts on what was seen, live or of a suite,
-   in mid-stream where a fork is told, and spends no alpha. Without a maximum it is not asked.
-2. *Exceedance*: of live requests, do more than a share ``exceedance`` have an error over tau? Tau is the
+1. *Cap* (``maximum_nats``): does any valid pair's error exceed it? It acts on what was seen, live or of a
+   suite, in mid-stream where a fork is told, and spends no alpha. It passes after ``minimum_pairs`` within.
+2. *Exceedance* (``exceedance``): of live requests, do more than this share have an error over tau? Tau is the
    largest error of the first ``floor_requests`` pairs of baseline and control, by engine path and band, and
    frozen then. Chance may have made it low: with probability (1 - exceedance)^floor_requests equal arms
    exceed one tau more often. So much is spent on each frozen tau, and the e-process is held to the rest of
-   alpha; where nothing is left, the question is not asked, and the verdict says so.
-3. *Sign*: by request D = minus the mean sign of (candidate's error - control's error) over the steps up to
-   the earlier fork, through the core. One number a request, not a token: tokens of one request agree. Needs a
-   control in the candidate's band of concurrency.
+   alpha; where nothing is left, the question stays open, and the verdict says so.
+3. *Sign* (``margin``): by request D = minus the mean sign of (candidate's error - control's error) over the
+   steps up to the earlier fork, through the core. One number a request, not a token: tokens of one request
+   agree. Needs a control in the candidate's band of concurrency.
 
-Of the gate's share of alpha, question 2 has one half and question 3 the other. Promotion rests on the sign
-(``promotion_margin``) while nothing fails; exceedance alone shows no equality.
+Any question fails the gate, and all that are asked must pass it; null leaves one out. Of the gate's share of
+alpha, questions 2 and 3 have one half each, or the one that is asked has it all. Leave 2 and 3 out where the
+candidate is meant to compute otherwise (another precision): its error is larger than the control's then, as
+it should be.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import ClassVar, Literal
 
 import msgspec
 
-from comparator.comparison import Comparison, Triple
+from comparator.comparison import Comparison
 from comparator.floor import MOST_FLOORS, key_of
-from comparator.fork import quick_error_nats, step_error_nats
 from comparator.pair import ForkSeen, Pair
-from comparator.records import Arm, Step
-from comparator.sequential import Tally, exceedance, rejects
+from comparator.records import Arm
+from comparator.sequential import BernoulliTest, Tally, exceedance, rejects, shortfall
 from policies.gates.base import Alpha, Evidence
-from policies.gates.betting import Differences, Margins, check_at_least, check_margins, undecided
+from policies.gates.betting import (
+    Differences,
+    Margins,
+    answer_of,
+    check_at_least,
+    check_margins,
+    together,
+    undecided,
+)
+from policies.gates.step_errors import MOST_NATS, mean_sign, usable_nats
 from policies.verdict import Answer, Verdict
 
-MOST_NATS = 1_000.0
-"""Errors count as this at most: an arm that calls a token impossible is infinitely wrong about it."""
 _SIGN_STEPS = 32
 _FEWEST_UNMEASURED = 10
 
@@ -72,43 +81,52 @@ class LogitError(
     """Estimand: ``traffic``; the cap reads the samples of suites as well. Value: of the question that
     decided, else the mean sign (1: the candidate's error is the larger at every step)."""
 
-    spends_alpha: ClassVar[bool] = True
     performance: ClassVar[bool] = False
 
     name: str = "logit_error"
     estimand: Literal["traffic"] = "traffic"
     maximum_nats: float | None = None
-    exceedance: float = 0.1
+    minimum_pairs: int = 100
+    """With an error, before the cap may say pass."""
+    exceedance: float | None = 0.1
     """Tolerated share of live requests over tau."""
     floor_requests: int = 100
     """Pairs of baseline and control that freeze tau, by engine path and band."""
-    margin: float = 0.0
+    margin: float | None = 0.0
     """Mean sign that is tolerated: 0 is "no larger than the control's"."""
     promotion_margin: float | None = 0.2
     maximum_n: int = 10_000
     """Triples and requests, each; then the tests stay as they are. The cap goes on."""
 
     def __post_init__(self) -> None:
+        if self.maximum_nats is None and not self.spends_alpha:
+            raise ValueError(
+                "maximum_nats or exceedance: give at least one (or margin), or the gate limits nothing"
+            )
         if self.maximum_nats is not None and not 0.0 < self.maximum_nats < MOST_NATS:
             raise ValueError(
                 f"maximum_nats: {self.maximum_nats} is outside 0-{MOST_NATS:g} nats, both excluded"
             )
-        if not 0.0 < self.exceedance < 1.0:
+        check_at_least("minimum_pairs", self.minimum_pairs, 1, "no data is no pass")
+        if self.exceedance is not None and not 0.0 < self.exceedance < 1.0:
             raise ValueError(
                 f"exceedance: {self.exceedance} is outside 0-1, both excluded (a share of requests)"
             )
         check_at_least("floor_requests", self.floor_requests, 10, "fewer show too little of a floor")
-        check_margins(self.margin, self.promotion_margin, _SIGN_STEPS, "a mean sign")
+        if self.margin is not None:
+            check_margins(self.margin, self.promotion_margin, _SIGN_STEPS, "a mean sign")
         check_at_least("maximum_n", self.maximum_n, 10, "fewer requests decide nothing")
 
     @property
-    def _margins(self) -> Margins:
-        return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_SIGN_STEPS)
+    def spends_alpha(self) -> bool:
+        """Only its tests do."""
+        return self.exceedance is not None or self.margin is not None
 
-    def _luck(self, state: LogitErrorState) -> float:
-        """Probability that equal arms exceed some frozen tau more often than tolerated."""
-        frozen = sum(ceiling.n >= self.floor_requests for ceiling in state.ceilings.values())
-        return max(1, frozen) * math.prod([1.0 - self.exceedance] * self.floor_requests)
+    @property
+    def margins(self) -> Margins:
+        """Both tests on D, and the grid that it is counted on."""
+        assert self.margin is not None
+        return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_SIGN_STEPS)
 
     def initial(self) -> LogitErrorState:
         """Before any evidence."""
@@ -140,7 +158,9 @@ class LogitError(
         )
         if evidence.repeat or evidence.sample is not None:
             return state
-        return self._signs(self._over(state, evidence), evidence)
+        if self.exceedance is not None:
+            state = self._over(state, evidence)
+        return state if self.margin is None else self._signs(state, evidence)
 
     def _over(self, state: LogitErrorState, comparison: Comparison) -> LogitErrorState:
         """Question 2: the candidate's request against the ceiling of the past; then the control raises it."""
@@ -179,66 +199,119 @@ class LogitError(
         if not signs:
             return state
         value = -math.fsum(signs) / len(signs)
-        return msgspec.structs.replace(state, signs=self._margins.add(state.signs, value))
+        return msgspec.structs.replace(state, signs=self.margins.add(state.signs, value))
 
     def verdict(self, state: LogitErrorState, alpha: Alpha) -> Verdict:
-        """The cap first, then exceedance, then sign; fail where one of them fails."""
-        half = 0.5 * alpha.rollback
-        verdict = self._of_sign(state, half, alpha.promotion)
-        worst, over = state.worst_nats, state.over
-        if self.maximum_nats is not None and worst is not None and worst > self.maximum_nats:
-            return msgspec.structs.replace(
-                verdict,
-                answer=Answer.FAIL,
-                value=worst,
-                limit=self.maximum_nats,
-                n=max(1, state.measured),
-                reason=f"a logprob error of {worst:.4g} nats before the first fork, in capture "
-                f"{state.worst_id}, is over the maximum of {self.maximum_nats:g}",
-                deciding_id=state.worst_id,
+        """All questions together: those that fail speak, else those that are still open, else all."""
+        share = 0.5 * alpha.rollback if None not in (self.exceedance, self.margin) else alpha.rollback
+        asked = []
+        if self.maximum_nats is not None:
+            asked.append(self._of_cap(state, self.maximum_nats))
+        if self.exceedance is not None:
+            asked.append(self._of_exceedance(state, self.exceedance, share, alpha.promotion))
+        if self.margin is not None:
+            asked.append(self._of_sign(state, self.margin, share, alpha.promotion))
+        if not state.measured and state.unmeasured >= _FEWEST_UNMEASURED:
+            reason = f"could not measure: none of {state.unmeasured} pairs has logprobs on both arms"
+            return msgspec.structs.replace(asked[-1], answer=Answer.ERROR, reason=reason)
+        answer = together([verdict.answer for verdict in asked])
+        speakers = [verdict for verdict in asked if verdict.answer is answer]
+        reason = "; ".join(verdict.reason for verdict in speakers)
+        if state.unmeasured:
+            reason += f"; {state.unmeasured} pairs without logprobs"
+        return msgspec.structs.replace(speakers[0], reason=reason)
+
+    def _of_cap(self, state: LogitErrorState, maximum_nats: float) -> Verdict:
+        worst, n = state.worst_nats, state.measured
+        over = worst is not None and worst > maximum_nats
+        if over:
+            answer = Answer.FAIL
+            reason = (
+                f"a logprob error of {worst:.4g} nats before the first fork, in capture {state.worst_id}, is "
+                f"over the maximum of {maximum_nats:g}"
             )
-        rest = half - self._luck(state)
-        over_nats = exceedance(self.exceedance).log_e(over)
-        if rest > 0.0 and rejects(over_nats, rest):
-            return msgspec.structs.replace(
-                verdict,
-                answer=Answer.FAIL,
-                value=over.ones / over.n,
-                limit=self.exceedance,
-                n=over.n,
-                alpha=rest,
-                rollback_nats=over_nats,
-                reason=f"{over.ones} of {over.n} requests had a larger logprob error than the first "
-                f"{self.floor_requests} of baseline and control; a share of {self.exceedance:g} may",
-                deciding_id=state.last_over_id,
-            )
-        nothing = not state.measured and state.unmeasured >= _FEWEST_UNMEASURED
-        return msgspec.structs.replace(
-            verdict,
-            answer=Answer.ERROR if nothing else verdict.answer,
-            reason=verdict.reason + self._missing(state, rest),
+        elif n < self.minimum_pairs:
+            answer = Answer.INCONCLUSIVE
+            reason = f"{n} pairs with a logprob error, none over {maximum_nats:g} nats; "
+            reason += f"{self.minimum_pairs} are needed"
+        else:
+            answer = Answer.PASS
+            reason = f"the largest logprob error of {n} pairs is {worst:.4g} nats, within {maximum_nats:g}"
+        return Verdict(
+            gate=self.name,
+            answer=answer,
+            value=worst,
+            limit=maximum_nats,
+            n=max(1, n) if over else n,  # a fork seen in mid-stream is counted when its pair ends
+            reason=reason,
+            deciding_id=state.worst_id if over else None,
+            estimand=self.estimand,
         )
 
-    def _of_sign(self, state: LogitErrorState, alpha: float, alpha_promotion: float) -> Verdict:
-        signs = state.signs
-        mean = None if signs.mean is None else 0.0 - signs.mean
-        span = signs.look.span
+    def _of_exceedance(
+        self, state: LogitErrorState, share: float, alpha: float, alpha_promotion: float
+    ) -> Verdict:
+        over, (above, below) = state.over, _tests(share)
+        frozen = sum(ceiling.n >= self.floor_requests for ceiling in state.ceilings.values())
+        luck = max(1, frozen) * math.prod([1.0 - share] * self.floor_requests)
+        rest = alpha - luck
+        rollback_nats, promotion_nats = above.log_e(over), below.log_e(over)
         reason = (
-            f"mean sign of the candidate's logprob error against the control's: "
-            f"{'unknown' if mean is None else f'{mean:.3f}'} in {signs.n} triples; {self.margin:g} may be"
+            f"{over.ones} of {over.n} requests had a larger logprob error than the first "
+            f"{self.floor_requests} of baseline and control; a share of {share:g} may"
         )
-        if rejects(signs.rollback_nats, alpha):
+        if rest > 0.0 and rejects(rollback_nats, rest):
             answer = Answer.FAIL
-        elif rejects(signs.promotion_nats, alpha_promotion):
+        elif rest > 0.0 and rejects(promotion_nats, alpha_promotion):
             answer = Answer.PASS
         else:
             answer = Answer.INCONCLUSIVE
+            if rest <= 0.0:
+                reason = (
+                    f"exceedance cannot be asked: {self.floor_requests} floor_requests miss the floor with "
+                    f"probability {luck:.2g}, and alpha has {alpha:.2g} left for that; raise floor_requests"
+                )
+            elif not frozen:
+                most = max((ceiling.n for ceiling in state.ceilings.values()), default=0)
+                reason = f"{most} of {self.floor_requests} control pairs for a threshold of the logprob error"
+            else:
+                reason += f"; {undecided(over.n, self.maximum_n, 'requests')}"
+        return Verdict(
+            gate=self.name,
+            answer=answer,
+            value=over.ones / over.n if over.n else None,
+            limit=share,
+            n=over.n,
+            reason=reason,
+            alpha=rest if rest > 0.0 else alpha,
+            deciding_id=state.last_over_id if answer is Answer.FAIL else None,
+            estimand=self.estimand,
+            rollback_nats=rollback_nats,
+            promotion_nats=promotion_nats,
+        )
+
+    def _of_sign(
+        self, state: LogitErrorState, margin: float, alpha: float, alpha_promotion: float
+    ) -> Verdict:
+        signs = state.signs
+        mean = None if signs.mean is None else 0.0 - signs.mean
+        span = signs.look.span
+        answer = answer_of(
+            signs.rollback_nats, signs.promotion_nats, Alpha(rollback=alpha, promotion=alpha_promotion)
+        )
+        reason = (
+            f"mean sign of the candidate's logprob error against the control's: "
+            f"{'unknown' if mean is None else f'{mean:.3f}'} in {signs.n} triples; {margin:g} may be"
+        )
+        if answer is Answer.INCONCLUSIVE:
             reason += f"; {undecided(signs.n, self.maximum_n, 'triples')}"
+        if state.unmatched:
+            reason += f"; {state.unmatched} triples in unmatched bands of concurrency"
         return Verdict(
             gate=self.name,
             answer=answer,
             value=mean,
-            limit=self.margin,
+            limit=margin,
             n=signs.n,
             reason=reason,
             alpha=alpha,
@@ -248,51 +321,10 @@ class LogitError(
             interval=None if span is None else (0.0 - span[1], 0.0 - span[0]),  # of the sign, not of D
         )
 
-    def _missing(self, state: LogitErrorState, rest: float) -> str:
-        """What was not asked, and why."""
-        said = ""
-        if rest <= 0.0:
-            said += (
-                f"; exceedance is not asked: {self.floor_requests} floor_requests miss the floor with "
-                f"probability {self._luck(state):.2g}, more than this gate's share of alpha"
-            )
-        elif not state.over.n:
-            most = max((ceiling.n for ceiling in state.ceilings.values()), default=0)
-            said += f"; {most} of {self.floor_requests} control pairs for a threshold"
-        if state.unmeasured:
-            said += f"; {state.unmeasured} pairs without logprobs"
-        if state.unmatched:
-            said += f"; {state.unmatched} triples in unmatched bands of concurrency"
-        return said
 
-
-def usable_nats(error: float | None) -> float | None:
-    """An error that can be compared: NaN is none, and more than :data:`MOST_NATS` counts as that."""
-    if error is None or error != error:
-        return None
-    return min(error, MOST_NATS)
-
-
-def mean_sign(triple: Triple) -> float | None:
-    """Mean sign of (candidate's error - control's) over steps up to the earlier fork; None without any."""
-    candidate, control = triple.candidate, triple.control
-    ends = [pair.fork.fork_index + 1 for pair in (candidate, control) if pair.fork is not None]
-    last = min(ends, default=len(candidate.left.steps))
-    total = steps = 0
-    for baseline, mine, other in zip(
-        candidate.left.steps[:last], candidate.right.steps[:last], control.right.steps[:last], strict=False
-    ):
-        error, floor = _step_nats(baseline, mine), _step_nats(baseline, other)
-        if error is None or floor is None:
-            continue
-        total += (error > floor) - (error < floor)
-        steps += 1
-    return total / steps if steps else None
-
-
-def _step_nats(left: Step, right: Step) -> float | None:
-    error = quick_error_nats(left, right)
-    return usable_nats(step_error_nats(left, right) if error is None else error)
+@functools.lru_cache(maxsize=64)
+def _tests(share: float) -> tuple[BernoulliTest, BernoulliTest]:
+    return exceedance(share), shortfall(share)
 
 
 def _first_measured(pairs: tuple[Pair, ...]) -> tuple[Pair | None, float | None]:

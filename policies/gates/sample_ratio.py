@@ -143,9 +143,9 @@ class SampleRatio(
     def verdict(self, state: SampleRatioState, alpha: Alpha) -> Verdict:
         """Hold on a mismatch of either kind; pass when the share of copies is shown to be near enough."""
         copied, expected = state.copied, 0.01 * self.expected_percent
-        test, over, under = _tests(expected, self.tolerance)
+        test, over, under, missing_test = _tests(expected, self.tolerance, self.maximum_missing)
         copied_nats = test.log_e(copied)
-        missing_nats = exceedance(self.maximum_missing).log_e(state.missing)
+        missing_nats = missing_test.log_e(state.missing)
         tally = Tally(ones=copied.counts[0], zeros=copied.counts[1])
         promotion_nats = min(over.log_e(tally), under.log_e(tally))
         half = 0.5 * alpha.rollback
@@ -205,9 +205,13 @@ def _span(copied: RatioState) -> tuple[float, float]:
 
 
 @functools.lru_cache(maxsize=64)
-def _tests(expected: float, tolerance: float) -> tuple[SampleRatioTest, BernoulliTest, BernoulliTest]:
+def _tests(
+    expected: float, tolerance: float, maximum_missing: float
+) -> tuple[SampleRatioTest, BernoulliTest, BernoulliTest, BernoulliTest]:
+    """Copies as expected, copies too few to pass, copies too many to pass, answers missing."""
     return (
         SampleRatioTest(shares=(expected, 1.0 - expected)),
         exceedance(expected * (1.0 - tolerance)),
         shortfall(expected * (1.0 + tolerance)),
+        exceedance(maximum_missing),
     )

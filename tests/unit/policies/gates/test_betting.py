@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
@@ -61,15 +60,6 @@ def test_what_it_has_won_is_a_function_of_the_counts_alone():
     rollback, promotion = MARGINS.tests
     assert whole.rollback_nats == rollback.log_e(whole.counts)
     assert whole.promotion_nats == promotion.log_e(whole.counts)
-
-
-def test_shards_merge_in_any_order_to_the_whole():
-    values = [(-1) ** i * (i % 7) / 8 for i in range(50)]
-    shards = [of(values[:11]), of(values[11:30]), of(values[30:])]
-    whole = of(values)
-    for one, two, three in itertools.permutations(shards):
-        merged = MARGINS.merge(MARGINS.merge(one, two), three)
-        assert (merged.counts, merged.n, merged.rollback_nats) == (whole.counts, whole.n, whole.rollback_nats)
 
 
 def test_an_interval_is_taken_anew_when_there_are_half_as_many_again():

@@ -13,7 +13,8 @@ from comparator.pair import ForkSeen
 from comparator.records import Arm, CaptureId
 from policies.gates import LogitError
 from policies.gates.base import Alpha
-from policies.gates.logit_error import MOST_NATS, LogitErrorState, mean_sign, usable_nats
+from policies.gates.logit_error import LogitErrorState
+from policies.gates.step_errors import MOST_NATS, mean_sign, usable_nats
 from policies.verdict import Answer, Verdict
 from tests.support.exchanges import comparison, live, pair, step
 from tests.support.triples import steps_of, triple
@@ -84,6 +85,15 @@ class TestCap:
             verdict = judge(self.gate, [errs(1, 0.9, 0.0, **changes)])
             assert verdict.answer is Answer.FAIL
 
+    def test_alone_it_passes_after_its_minimum_and_spends_no_alpha(self):
+        gate = LogitError(maximum_nats=0.5, minimum_pairs=3, exceedance=None, margin=None)
+        assert not gate.spends_alpha
+        verdict = judge(gate, [errs(i, 0.2, 0.0) for i in range(2)])
+        assert verdict.reason == "2 pairs with a logprob error, none over 0.5 nats; 3 are needed"
+        verdict = judge(gate, [errs(i, 0.2, 0.0) for i in range(3)])
+        assert (verdict.answer, verdict.n, verdict.alpha) == (Answer.PASS, 3, None)
+        assert verdict.reason == "the largest logprob error of 3 pairs is 0.2 nats, within 0.5"
+
     def test_the_controls_error_is_none_of_its_business(self):
         assert judge(self.gate, [errs(1, 0.0, 0.9)]).answer is Answer.INCONCLUSIVE
 
@@ -114,9 +124,17 @@ class TestExceedance:
         assert verdict.alpha == pytest.approx(0.025 - 0.9**60)
 
     def test_before_the_ceiling_is_frozen_nothing_is_asked(self):
-        state = fold(self.gate, [*self.controls(59), errs(900, 0.5, 0.02)])
+        state = fold(self.gate, [*self.controls(58), errs(900, 0.5, 0.02)])
         assert state.over.n == 0
-        assert "60 of 60 control pairs" in self.gate.verdict(state, ALPHA).reason
+        verdict = self.gate.verdict(state, ALPHA)
+        assert verdict.answer is Answer.INCONCLUSIVE  # though the sign alone would pass
+        assert verdict.reason == "59 of 60 control pairs for a threshold of the logprob error"
+
+    def test_requests_within_it_pass_in_the_end(self):
+        gate = LogitError(floor_requests=60, exceedance=0.1, margin=None)
+        verdict = judge(gate, self.controls(180))
+        assert (verdict.answer, verdict.value) == (Answer.PASS, 0.0)
+        assert verdict.n == 120
 
     def test_once_frozen_a_louder_control_does_not_raise_it(self):
         state = fold(self.gate, [*self.controls(), errs(900, 0.02, 0.9), errs(901, 0.5, 0.02)])
@@ -131,9 +149,10 @@ class TestExceedance:
     def test_too_few_floor_requests_for_alpha_are_said(self):
         gate = LogitError(floor_requests=20, exceedance=0.1)
         verdict = gate.verdict(fold(gate, self.controls(20)), ALPHA)
-        assert (
-            "exceedance is not asked: 20 floor_requests miss the floor with probability 0.12, more than this "
-            "gate's share of alpha" in verdict.reason
+        assert verdict.answer is Answer.INCONCLUSIVE
+        assert verdict.reason == (
+            "exceedance cannot be asked: 20 floor_requests miss the floor with probability 0.12, and alpha "
+            "has 0.005 left for that; raise floor_requests"
         )
 
 
@@ -149,13 +168,13 @@ class TestSign:
         assert verdict.interval[1] == 1.0
         assert verdict.reason == (
             "mean sign of the candidate's logprob error against the control's: 1.000 in 30 triples; 0 may be"
-            "; 30 of 100 control pairs for a threshold"
         )
 
     def test_one_that_errs_as_the_control_does_passes(self):
+        gate = LogitError(exceedance=None)
         items = [errs(i, *((0.03, 0.02) if i % 2 else (0.02, 0.03))) for i in range(300)]
-        verdict = judge(self.gate, items)
-        assert (verdict.answer, verdict.value) == (Answer.PASS, 0.0)
+        verdict = judge(gate, items)
+        assert (verdict.answer, verdict.value, verdict.alpha) == (Answer.PASS, 0.0, 0.01)
 
     def test_the_sign_is_a_mean_over_steps_up_to_the_earlier_fork(self):
         base = steps_of(6)
@@ -177,7 +196,7 @@ class TestSign:
         assert fold(self.gate, [errs(1, 0.3, 0.0, **changes)]).signs.n == 0
 
     def test_at_its_maximum_it_stays_as_it_is_and_the_cap_goes_on(self):
-        gate = LogitError(maximum_n=10, maximum_nats=0.5)
+        gate = LogitError(maximum_n=10, maximum_nats=0.5, exceedance=None)
         items = [errs(i, 0.02, 0.02) for i in range(12)]
         state = fold(gate, items)
         assert state.signs.n == 10
@@ -189,7 +208,7 @@ def test_no_logprobs_anywhere_is_an_error_and_never_a_pass():
     bare = pair(left={"steps": [step(1)]}, right={"steps": [step(1)]})
     verdict = judge(LogitError(), [comparison(bare)] * 10)
     assert verdict.answer is Answer.ERROR
-    assert "10 pairs without logprobs" in verdict.reason
+    assert verdict.reason == "could not measure: none of 10 pairs has logprobs on both arms"
 
 
 def test_what_it_does_not_read_leaves_the_state_itself():
@@ -233,6 +252,10 @@ def test_the_error_of_a_triple_is_that_of_the_aligner():
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
+        (
+            {"exceedance": None, "margin": None},
+            "maximum_nats or exceedance: give at least one (or margin), or the gate limits nothing",
+        ),
         ({"maximum_nats": 0.0}, "maximum_nats: 0.0 is outside 0-1000 nats, both excluded"),
         ({"maximum_nats": math.inf}, "maximum_nats: inf is outside 0-1000 nats, both excluded"),
         ({"exceedance": 1.0}, "exceedance: 1.0 is outside 0-1, both excluded (a share of requests)"),
