@@ -226,9 +226,8 @@ def table(measured: Measured) -> str:
             tokens = "-" if said["tokens"] is None else f"{said['tokens']:,}"
             more = f"   80 % found by {at_p80 or '-'}; {said['found']}/{said['of']}" if "of" in said else ""
             lines.append(f"{name:<16}{found['tv']:>6.3f}  {test:<44}{shown:>12}{tokens:>9}{more}")
-        lines.append(
-            f"{'':<24}next token's TV is at most {found['upper bound on TV, a token']} (same seeds, end of a stream)"
-        )
+        bound = found["upper bound on TV, a token"]
+        lines.append(f"{'':<24}the next token's TV is at most {bound} (same seeds, end of a stream)")
     lines.append(
         "sequential: median over streams, any look; fixed n: the least with 80 % power, known beforehand"
     )

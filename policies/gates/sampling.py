@@ -5,8 +5,8 @@ Several seeds an input, distributions compared, never one output. Two tests:
 - *rollback* by :class:`comparator.sequential.mmd.MmdTest`: a wealth that grows only if the arms of a
   comparison can be told apart by what was learned from the comparisons before it.
 - *promotion* by how soon same-seed answers part, which bounds the total variation of the next token from
-  above (:mod:`comparator.sequential.parting`): passes when "it is ``maximum_tv`` or more" is rejected. It wins
-  over the first: a candidate that provably differs, by less than is allowed, is within the margin.
+  above (:mod:`comparator.sequential.parting`): passes when "it is ``maximum_tv`` or more" is rejected. It
+  wins over the first: a candidate that provably differs, by less than is allowed, is within the margin.
 
 The same test runs on baseline and control. If it finds a difference there, then equal environments can be
 told apart by how they are asked, the assumption does not hold, and no verdict on the candidate means
@@ -15,8 +15,8 @@ anything: error, and hold.
 Where samplers differ (another engine, or forks of class *sampling stream*), same-seed answers part at once,
 the bound stays near 1 and the distribution test alone speaks. It can only find a difference, never exclude
 one: no bound on total variation follows from a few thousand answers alone where more are possible. So the
-gate then stays inconclusive at its maximum, for a person to decide, unless ``pass_without_bound_at`` says that
-so many comparisons without a finding are enough.
+gate then stays inconclusive at its maximum, for a person to decide, unless ``pass_without_bound_at`` says
+that so many comparisons without a finding are enough.
 
 State: sketches and wealths of both tests, about 60 kB as JSON. It depends on order and does not merge.
 """
