@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ rollouts:
     candidate: new
     policy: audit
     global_seed: s
-    checks: {{self_check: false, quick_check: false}}
+    checks: {{self_check: {checks}, quick_check: {checks}}}
     shadow: {{percent: 100, token_only_percent: 0, control_percent: 0, logprobs: 5}}
     canary: {{tenants: [acme]}}
 telemetry: {{prometheus: {{host: 127.0.0.1, port: 0}}}}
@@ -49,12 +49,21 @@ class Sidecar:
     """One ``forkgate serve`` on a directory. Its log is read as data."""
 
     def __init__(
-        self, directory: Path, old: str, new: str, *, workers: int = 2, grace_s: float = 30.0
+        self,
+        directory: Path,
+        old: str,
+        new: str,
+        *,
+        workers: int = 2,
+        grace_s: float = 30.0,
+        checks: bool = False,
     ) -> None:
         self.directory = directory
         self.state = directory / "state"
         self.file = directory / "forkgate.yaml"
-        self.file.write_text(CONFIG.format(old=old, new=new, workers=workers, grace_s=grace_s))
+        self.file.write_text(
+            CONFIG.format(old=old, new=new, workers=workers, grace_s=grace_s, checks=str(checks).lower())
+        )
         self.log_file = directory / "log"
         self.workers = workers
         self.process: subprocess.Popen[bytes] | None = None
@@ -207,11 +216,16 @@ def alive(pid: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def sidecar(
-    directory: Path, *, workers: int = 2, grace_s: float = 30.0
+    directory: Path,
+    *,
+    workers: int = 2,
+    grace_s: float = 30.0,
+    checks: bool = False,
+    lies: Sequence[str] = (),
 ) -> AsyncIterator[tuple[Sidecar, FakeVllm, FakeVllm]]:
-    """A running sidecar, the old pool's engine and the new pool's."""
-    async with FakeVllm().serving() as old, FakeVllm().serving() as new:
-        one = Sidecar(directory, old.url, new.url, workers=workers, grace_s=grace_s)
+    """A running sidecar, the old pool's engine and the new pool's, which may lie."""
+    async with FakeVllm().serving() as old, FakeVllm(*lies).serving() as new:
+        one = Sidecar(directory, old.url, new.url, workers=workers, grace_s=grace_s, checks=checks)
         try:
             await one.start()
             yield one, old, new
