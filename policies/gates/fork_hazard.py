@@ -119,13 +119,13 @@ class ForkHazard(
         valid = [triple for triple in evidence.triples if triple.valid]
         if not valid:
             return msgspec.structs.replace(state, without_control=state.without_control + 1)
-        matched = [triple for triple in valid if triple.band is not None]
-        if not matched:
-            return msgspec.structs.replace(state, unmatched=state.unmatched + 1)
-        coupled = [triple for triple in matched if not _other_stream(triple)]
+        coupled = [triple for triple in valid if not _other_stream(triple)]
         if not coupled:
             return msgspec.structs.replace(state, streams=state.streams + 1)
-        x = next((order for order in map(order_of, coupled) if order is not None), None)
+        matched = [triple for triple in coupled if triple.band is not None]
+        if not matched:
+            return msgspec.structs.replace(state, unmatched=state.unmatched + 1)
+        x = next((order for order in map(order_of, matched) if order is not None), None)
         first = state.first.add(x)
         look = state.look
         if x is not None and look.due(first.n):
@@ -133,12 +133,17 @@ class ForkHazard(
         last_id = evidence.capture_id if x else state.last_id
         return msgspec.structs.replace(state, first=first, look=look, last_id=last_id)
 
+    @property
+    def tests(self) -> tuple[BernoulliTest, BernoulliTest]:
+        """Rollback and promotion, over the triples in which one of the arms is first."""
+        return _tests(self.ratio, self.promotion_ratio)
+
     def _triples(self, state: ForkHazardState) -> int:
         return state.first.n + state.first.ties + state.streams
 
     def verdict(self, state: ForkHazardState, alpha: Alpha) -> Verdict:
         """Fail when the candidate is first too often, pass when that is ruled out."""
-        test, other_way = _tests(self.ratio, self.promotion_ratio)
+        test, other_way = self.tests
         rollback_nats, promotion_nats = test.log_e(state.first), other_way.log_e(state.first)
         answer = answer_of(rollback_nats, promotion_nats, alpha)
         first, n = state.first, state.first.n
