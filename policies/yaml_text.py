@@ -29,7 +29,8 @@ def mapping_of(text: str, where: str, needs: str = "level, alpha and gates") -> 
         line = f", line {exc.problem_mark.line + 1}" if exc.problem_mark is not None else ""
         problem = " ".join(str(exc.problem or exc.context or "no YAML").split())
         raise PolicyError(f"{where}{line}: {problem}") from exc
-    except YAMLError as exc:
+    except (YAMLError, ValueError, RecursionError) as exc:
+        # A value that its tag does not fit (a 13th month), or brackets without end: ruamel lets them through.
         raise PolicyError(f"{where}: no YAML: {exc}") from exc
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
