@@ -154,7 +154,7 @@ def check_line(check: dict[str, Any]) -> str:
 def suite_line(suite: dict[str, Any]) -> str:
     """A suite of this stage and how far it is."""
     if suite["done"]:
-        return f"  suite {suite['suite']} done: {suite['summary']}"
+        return f"  {suite['summary']}"
     if suite["answers"] is None:
         return f"  suite {suite['suite']} waits for its turn, {suite['passes']} passes"
     waits = f", waits: {suite['waiting']}" if suite["waiting"] else ""

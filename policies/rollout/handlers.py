@@ -95,7 +95,7 @@ def take_suite(state: RolloutState, event: SuiteDone) -> Result:
         return state, (Log(rollout=name, message=message),)
     found = SuiteFound(summary=event.summary, unix_s=event.unix_s)
     after = msgspec.structs.replace(state, suites={**state.suites, event.suite: found})
-    return after, (Log(rollout=name, message=f"suite {event.suite}: {event.summary}"),)
+    return after, (Log(rollout=name, message=event.summary),)
 
 
 def late_suite(state: RolloutState, event: SuiteDone) -> Result:
