@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forkgate.cli import check, evidence, processes, rollout, status, verdict
+from forkgate.cli import check, evidence, gate, policy, processes, rollout, status, suite, verdict
 from forkgate.cli import config as config_commands
 from forkgate.cli.exits import Exit
 from forkgate.cli.output import data
@@ -57,8 +57,11 @@ app.command(
 app.command("engine", context_settings=processes.PASS_THROUGH, add_help_option=False)(processes.engine)
 app.add_typer(config_commands.app, name="config")
 app.add_typer(rollout.app, name="rollout")
+app.add_typer(policy.app, name="policy")
+app.add_typer(gate.app, name="gate")
 app.add_typer(evidence.app, name="evidence")
 app.add_typer(check.app, name="check")
+app.add_typer(suite.app, name="suite")
 app.add_typer(verdict.app, name="verdict")
 
 

@@ -9,7 +9,8 @@ import typer
 
 from forkgate.cli.exits import Exit
 from forkgate.cli.options import Json
-from forkgate.cli.output import data, data_json, leave, say
+from forkgate.cli.output import data, data_json, leave
+from forkgate.cli.policy import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +56,7 @@ def evaluate(
     from policies.evaluate import evaluate as walk
     from policies.levels import STAGES, alphas_of
 
-    chosen = _policy(policy)
+    chosen = read(policy).policy
     gates: dict[str, Any] = dict(chosen.gates)
     for name in gate or ():
         if name not in gates:
@@ -105,17 +106,6 @@ class _Counted:
         for comparison in self._comparisons:
             self.n += 1
             yield comparison
-
-
-def _policy(name: str) -> Policy:
-    from forkgate.config.policy import frozen, read_policy
-
-    source, problems = read_policy(name)
-    if source is None:
-        for problem in problems:
-            say(problem)
-        leave(Exit.USAGE)
-    return frozen(source).policy
 
 
 def _lines(file: Path) -> Any:

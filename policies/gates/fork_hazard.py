@@ -10,15 +10,18 @@ another (:mod:`comparator.taxonomy`, *sampling stream*): it does not bet, and wh
 such, the gate is disabled with that reason; the sampling gate decides then.
 
 An arm that was cut short without a fork (a failure, a timeout, an abort) is known to be equal as far as it
-went: the order is taken where that settles it, and is a tie where it does not.
+went: the order is taken where that settles it, and the triple left out where it does not.
 
 Rollback: E against "the candidate's fork hazard is at most ``ratio`` times the control's"
 (:func:`comparator.sequential.fork_hazard`). Promotion, the other way round: E against "it is at least
-``promotion_ratio`` times" (:func:`comparator.sequential.shortfall`, same ground).
+``promotion_ratio`` times, and the candidate is first in at least a share ``negligible`` of all triples, ties
+included", which is the mean of an e-process against either half (:func:`comparator.sequential.shortfall`,
+same ground). Without the second half, arms that never fork could never pass: a ratio of nothing is not known.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 from typing import ClassVar, Literal
@@ -31,6 +34,7 @@ from comparator.pair import Pair
 from comparator.records import Outcome
 from comparator.sequential import BernoulliTest, Counts, Mixture, Tally, mean_interval, shortfall
 from comparator.sequential import fork_hazard as earlier_than
+from comparator.sequential.elementary import log, log_sum_exp
 from comparator.taxonomy import Allowance, ForkClass, classify_fork
 from policies.gates.base import Alpha, Evidence
 from policies.gates.betting import INTERVAL_ALPHA, Look, answer_of, check_at_least, undecided
@@ -47,7 +51,9 @@ class ForkHazardState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
     """Who forked first, and what could not be asked."""
 
     first: Tally = Tally()
-    """Ones: the candidate. Zeros: the control. Ties: both at one token, neither, or not known."""
+    """Ones: the candidate. Zeros: the control. Ties: both at one token, or neither."""
+    unsettled: int = 0
+    """Comparisons with an arm that broke off before the order was known."""
     unmatched: int = 0
     """Comparisons whose candidate and control ran in different bands, or in unknown ones."""
     without_control: int = 0
@@ -63,6 +69,7 @@ class ForkHazardState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
         """Counts of both, exactly; interval and capture are this one's where it has any."""
         return ForkHazardState(
             first=self.first.merge(other.first),
+            unsettled=self.unsettled + other.unsettled,
             unmatched=self.unmatched + other.unmatched,
             without_control=self.without_control + other.without_control,
             streams=self.streams + other.streams,
@@ -85,6 +92,8 @@ class ForkHazard(
     """Tolerated: how many times as likely the candidate is to fork at a token as the control is."""
     promotion_ratio: float | None = None
     """What promotion must rule out; the same where it is not given."""
+    negligible: float = 0.02
+    """Share of triples in which the candidate may be first whatever the control does."""
     maximum_n: int = 10_000
     """Triples, ties included; then the gate stays as it is."""
 
@@ -103,6 +112,10 @@ class ForkHazard(
             raise ValueError(
                 f"promotion_ratio: {self.promotion_ratio} is outside {max(self.ratio, 1.01):g}-"
                 f"{_MOST_RATIO:g} (at least the ratio)"
+            )
+        if not 0.0 < self.negligible < 1.0:
+            raise ValueError(
+                f"negligible: {self.negligible} is outside 0-1, both excluded (a share of triples)"
             )
         check_at_least("maximum_n", self.maximum_n, 10, "fewer triples decide nothing")
 
@@ -125,7 +138,11 @@ class ForkHazard(
         matched = [triple for triple in coupled if triple.band is not None]
         if not matched:
             return msgspec.structs.replace(state, unmatched=state.unmatched + 1)
-        x = next((order for order in map(order_of, matched) if order is not None), None)
+        settled = [order for order in map(order_of, matched) if order is not Order.UNKNOWN]
+        if not settled:
+            return msgspec.structs.replace(state, unsettled=state.unsettled + 1)
+        found = next((order for order in settled if order is not Order.TIE), Order.TIE)
+        x = None if found is Order.TIE else found is Order.CANDIDATE
         first = state.first.add(x)
         look = state.look
         if x is not None and look.due(first.n):
@@ -135,7 +152,7 @@ class ForkHazard(
 
     @property
     def tests(self) -> tuple[BernoulliTest, BernoulliTest]:
-        """Rollback and promotion, over the triples in which one of the arms is first."""
+        """Rollback and promotion by ratio, over the triples in which one of the arms is first."""
         return _tests(self.ratio, self.promotion_ratio)
 
     def _triples(self, state: ForkHazardState) -> int:
@@ -144,9 +161,13 @@ class ForkHazard(
     def verdict(self, state: ForkHazardState, alpha: Alpha) -> Verdict:
         """Fail when the candidate is first too often, pass when that is ruled out."""
         test, other_way = self.tests
-        rollback_nats, promotion_nats = test.log_e(state.first), other_way.log_e(state.first)
+        first = state.first
+        of_all = Tally(ones=first.ones, zeros=first.zeros + first.ties)
+        rollback_nats = test.log_e(first)
+        halves = (other_way.log_e(first), _seldom(self.negligible).log_e(of_all))
+        promotion_nats = log_sum_exp(halves) - log(2.0)
         answer = answer_of(rollback_nats, promotion_nats, alpha)
-        first, n = state.first, state.first.n
+        n = first.n
         said = (
             f"the candidate forked before the control in {first.ones} of {n} triples, {first.ties} ties; "
             f"{test.p0 * n:.1f} would be {self.ratio:g} times the control's hazard"
@@ -160,10 +181,10 @@ class ForkHazard(
             )
         elif answer is Answer.INCONCLUSIVE:
             said += f"; {undecided(triples, self.maximum_n, 'triples')}"
-        if state.unmatched or (state.without_control and not triples):
+        if state.unmatched or state.unsettled or (state.without_control and not triples):
             said += (
                 f"; left out: {state.unmatched} comparisons in unmatched bands of concurrency, "
-                f"{state.without_control} without a control"
+                f"{state.unsettled} broken off before a fork, {state.without_control} without a control"
             )
         return Verdict(
             gate=self.name,
@@ -181,13 +202,26 @@ class ForkHazard(
         )
 
 
-def order_of(triple: Triple) -> bool | None:
-    """True when the candidate forked first, False when the control did, None when neither is known to."""
+class Order(enum.Enum):
+    """Which of a triple's arms forked from the baseline first."""
+
+    CANDIDATE = enum.auto()
+    CONTROL = enum.auto()
+    TIE = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+def order_of(triple: Triple) -> Order:
+    """Who forked first, as far as both arms went."""
     mine, mine_known = _forked_at(triple.candidate)
     other, other_known = _forked_at(triple.control)
-    if mine == other or (mine < other and not mine_known) or (other < mine and not other_known):
-        return None
-    return mine < other
+    if mine == other and mine_known and other_known:
+        return Order.TIE
+    if mine < other and mine_known:
+        return Order.CANDIDATE
+    if other < mine and other_known:
+        return Order.CONTROL
+    return Order.UNKNOWN
 
 
 def _other_stream(triple: Triple) -> bool:
@@ -218,6 +252,11 @@ def _span(first: Tally) -> tuple[float, float]:
     assert found.low is not None
     assert found.high is not None
     return found.low, found.high
+
+
+@functools.lru_cache(maxsize=64)
+def _seldom(negligible: float) -> BernoulliTest:
+    return shortfall(negligible)
 
 
 @functools.lru_cache(maxsize=64)

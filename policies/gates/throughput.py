@@ -21,7 +21,7 @@ import msgspec
 
 from comparator.comparison import Comparison
 from comparator.records import Exchange
-from comparator.sequential import Tally, exceedance, shortfall
+from comparator.sequential import BernoulliTest, Tally, exceedance, shortfall
 from comparator.sequential.sign import SIGN_SHARES
 from policies.gates.base import Alpha, Evidence
 from policies.gates.betting import answer_of, check_at_least, undecided
@@ -108,6 +108,11 @@ class Throughput(
                 candidate=_plus(totals.candidate, sums.candidate),
             )
         return msgspec.structs.replace(state, blocks=blocks, under=under, totals=totals, one_armed=one_armed)
+
+    @property
+    def tests(self) -> tuple[BernoulliTest, BernoulliTest]:
+        """Rollback and promotion, over blocks."""
+        return _SLOWER, _NOT_SLOWER
 
     def verdict(self, state: ThroughputState, alpha: Alpha) -> Verdict:
         """Fail when more than half of the blocks are under the limit, pass when fewer are."""

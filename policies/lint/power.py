@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from comparator.sequential import BernoulliTest, MeanTest, Side, threshold_nats
+from comparator.sequential import BernoulliTest, MeanTest, PartingTest, Side, threshold_nats
 from comparator.sequential.elementary import log, log1p, log_sum_exp
 
 Outcomes = Sequence[tuple[float, float]]
@@ -85,6 +85,19 @@ def share_needs(test: BernoulliTest, probability: float, alpha: float) -> Needed
         outcomes = ((probability, one), (1.0 - probability, zero))
         rows.append(tuple((p, nats) for p, nats in outcomes if p > 0.0))
     return _needed(test.alternatives.weights, rows, alpha)
+
+
+def parting_needs(test: PartingTest, rate: float, tokens: int, alpha: float) -> Needed:
+    """Comparisons of one replicate until "the arms part at a rate of ``limit`` or more" is rejected.
+
+    Args:
+        rate: at which same-seed answers part at each token, 0 to 1.
+        tokens: of an answer that never parts.
+    """
+    ends = [((1.0 - rate) ** (t - 1) * rate, 1.0 - test.limit * t) for t in range(1, tokens + 1)]
+    ends.append(((1.0 - rate) ** tokens, -test.limit * tokens))
+    rows = [tuple((p, log1p(-bet * excess)) for p, excess in ends if p > 0.0) for bet in test.bets.points]
+    return _needed(test.bets.weights, rows, alpha)
 
 
 def fewest_for_mean(test: MeanTest, alpha: float) -> float:

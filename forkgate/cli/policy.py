@@ -1,0 +1,215 @@
+"""``forkgate policy lint|show|list``: what a policy can decide, before it meets any traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forkgate.cli.exits import Exit
+from forkgate.cli.options import Json, read_config
+from forkgate.cli.output import data, data_json, leave, say
+
+if TYPE_CHECKING:
+    from forkgate.config.policy import Frozen
+    from policies.lint import Expected, Reach
+
+app = typer.Typer(no_args_is_help=True, help="Policies: what they ask, and what they can decide.")
+
+Name = Annotated[str, typer.Argument(metavar="POLICY", help="A shipped policy's name, or a file.")]
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Name the policies that come with forkgate."""
+    from policies.policy import SHIPPED
+
+    if as_json:
+        data_json(list(SHIPPED))
+    else:
+        data("\n".join(SHIPPED))
+
+
+@app.command("show")
+def show(policy: Name, as_json: Json = False) -> None:
+    """Print a policy: with its comments, or with --json what it means, every default spelled out.
+
+    Exit status: 0; 2 there is no such policy, or it is wrong.
+    """
+    import msgspec
+
+    from policies.policy import SHIPPED, shipped_text
+
+    loaded = read(policy)
+    if as_json:
+        made = loaded.policy
+        data_json(
+            {"policy": made.name, "digest": made.digest, "meaning": msgspec.json.decode(made.canonical())}
+        )
+    else:
+        data(shipped_text(policy) if policy in SHIPPED else Path(policy).read_text(encoding="utf-8"))
+
+
+@app.command("lint", short_help="Say what each gate can and cannot decide.")
+def lint(
+    policy: Name,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", help="Take percent, controls and canary tenants from this file's rollout."
+        ),
+    ] = None,
+    rollout: Annotated[
+        str | None,
+        typer.Option("--rollout", help="Which rollout of --config; needed where there are several."),
+    ] = None,
+    requests_per_day: Annotated[
+        float, typer.Option("--requests-per-day", min=0, help="Live requests that may be mirrored.")
+    ] = 100_000,
+    canary_per_day: Annotated[
+        float, typer.Option("--canary-per-day", min=0, help="Live requests that the candidate answers.")
+    ] = 5_000,
+    discordance: Annotated[
+        float,
+        typer.Option(
+            "--discordance", min=0, max=1, help="Share of scores that differ between two equal runs."
+        ),
+    ] = 0.05,
+    fork_share: Annotated[
+        float,
+        typer.Option("--fork-share", min=0, max=1, help="Share of answers that fork between two equal runs."),
+    ] = 0.4,
+    as_json: Json = False,
+) -> None:
+    """Say in plain words what each gate of POLICY can and cannot decide with the expected traffic.
+
+    Figures are medians under the suppositions named; `python -m bench.statistics` shows the tests themselves.
+
+    Exit status: 0 the policy can be used; 1 a gate's limits can never be decided, whatever comes; 2 the
+    policy is wrong.
+    """
+    from policies.lint import lint as ask
+
+    loaded = read(policy)
+    expected, tenants = _expected(
+        loaded, config, rollout, requests_per_day, canary_per_day, discordance, fork_share
+    )
+    found = ask(loaded.policy, expected, tenants=tenants)
+    if as_json:
+        data_json(_json(loaded, expected, tenants, found))
+    else:
+        data(_text(loaded, tenants, found))
+    refused = [reach for reach in found if reach.refused is not None]
+    for reach in refused:
+        say(f"{policy}: gates.{reach.gate}: {reach.refused}")
+    raise typer.Exit(Exit.FAIL if refused else Exit.PASS)
+
+
+def read(policy: str) -> Frozen:
+    """A policy with its suites, or the end of the command with every problem named."""
+    from forkgate.config.policy import frozen, read_policy
+
+    source, problems = read_policy(policy)
+    if source is None:
+        for problem in problems:
+            say(problem)
+        leave(Exit.USAGE)
+    return frozen(source)
+
+
+def _expected(
+    loaded: Frozen,
+    file: Path | None,
+    rollout: str | None,
+    requests_per_day: float,
+    canary_per_day: float,
+    discordance: float,
+    fork_share: float,
+) -> tuple[Expected, int]:
+    from policies.lint import Expected, SuiteSize
+
+    shadow: dict[str, float] = {}
+    tenants = 1
+    if file is not None:
+        rollouts = {str(one.name): one for one in read_config(file).rollouts}
+        if rollout is None and len(rollouts) == 1:
+            rollout = next(iter(rollouts))
+        if rollout is None or rollout not in rollouts:
+            leave(
+                Exit.USAGE,
+                f"--rollout {rollout or '(missing)'}: {file} has {', '.join(rollouts) or 'none'}; name one",
+            )
+        section = rollouts[rollout]
+        shadow = {
+            "percent": section.shadow.percent,
+            "control_percent": section.shadow.control_percent,
+            "timing_percent": section.shadow.timing_percent,
+        }
+        tenants = max(1, len(section.canary.tenants))
+    elif rollout is not None:
+        leave(Exit.USAGE, "--rollout: needs --config, whose rollout it is")
+    return (
+        Expected(
+            requests_per_day=requests_per_day,
+            canary_per_day=canary_per_day,
+            discordance=discordance,
+            fork_share=fork_share,
+            suites={name: SuiteSize.of(one.suite, one.passes) for name, one in loaded.suites.items()},
+            **shadow,
+        ),
+        tenants,
+    )
+
+
+def _text(loaded: Frozen, tenants: int, found: tuple[Reach, ...]) -> str:
+    policy = loaded.policy
+    spending = sum(reach.alpha is not None for reach in found)
+    lines = [
+        f"policy {policy.name}, level {policy.level.value}, {policy.digest[:19]}",
+        (
+            f"alpha {policy.alpha:g}: at most one false rollback in {1 / policy.alpha:.0f} rollouts of equal "
+            f"environments, split over {spending} gates, {tenants} tenants and 2 stages"
+        ),
+    ]
+    for reach in found:
+        held = "" if reach.alpha is None else f", fails at {reach.alpha:.2g}"
+        lines += ["", f"{reach.gate} ({reach.kind}, {reach.estimand}{held})"]
+        if reach.refused is not None:
+            lines.append(f"  ! {reach.refused}")
+        lines += [f"  - {sentence}" for sentence in (*reach.says, *(need.sentence() for need in reach.needs))]
+    return "\n".join(lines)
+
+
+def _json(loaded: Frozen, expected: Expected, tenants: int, found: tuple[Reach, ...]) -> dict[str, Any]:
+    import msgspec
+
+    from comparator.evidence.export import json_safe
+
+    value: dict[str, Any] = json_safe(
+        {
+            "policy": loaded.policy.name,
+            "policy_digest": loaded.policy.digest,
+            "alpha": loaded.policy.alpha,
+            "tenants": tenants,
+            "expected": msgspec.to_builtins(expected),
+            "gates": [
+                {
+                    **msgspec.to_builtins(reach),
+                    "needs": [
+                        {
+                            "what": need.what,
+                            "unit": need.unit,
+                            "median": need.needed.median,
+                            "p90": need.needed.p90,
+                            "days": need.days,
+                            "possible": need.possible,
+                        }
+                        for need in reach.needs
+                    ],
+                }
+                for reach in found
+            ],
+        }
+    )
+    return value

@@ -1,0 +1,137 @@
+"""What gates about the service can decide: errors, times, throughput, memory, and whether all is there."""
+
+from __future__ import annotations
+
+from policies.gates import ErrorRate, GpuMemory, SampleRatio, Throughput, Tpot, Ttft
+from policies.gates.base import Alpha
+from policies.lint.expected import Expected
+from policies.lint.power import mean_needs, paired, share_needs
+from policies.lint.reach import Need, Reach, made, need, never_decided
+
+_DAY_S = 86_400.0
+_AGREE = paired(0.0, 0.0)
+
+
+def by_blocks(gate: ErrorRate | Ttft | Tpot, what: str, expected: Expected, alpha: Alpha) -> Reach:
+    """A cap, a test over blocks of time, or both."""
+    says = []
+    if isinstance(gate, ErrorRate):
+        arrivals = (
+            expected.canary_per_day
+            if gate.source == "live"
+            else expected.comparisons_per_day * (1 - expected.timing_percent / 100)
+        )
+        capped = gate.maximum is not None
+        cap = "" if gate.maximum is None else f"share of {what} is over {gate.maximum:g}"
+        minimum = gate.minimum_requests
+    else:
+        live = isinstance(gate, Ttft) and gate.source == "live"
+        arrivals = expected.canary_per_day if live else expected.timed_per_day
+        capped = gate.maximum_s is not None or gate.maximum_ratio is not None
+        cap = f"p{gate.quantile * 100:g} of {what} is over its cap"
+        minimum = gate.minimum_requests
+        if not live and not expected.timing_percent:
+            says.append(
+                "reads only requests that run without logprobs: set shadow.timing_percent above 0, or it can "
+                "decide nothing"
+            )
+    if capped:
+        says.append(
+            f"fails when the {cap} within {gate.window_s:g} s, a cap, which errs by chance at small numbers; "
+            f"it needs {minimum} requests in the window, {_window(minimum, gate.window_s, arrivals)}"
+        )
+    needs: list[Need] = []
+    refused = None
+    if gate.margin is not None:
+        roll_back, promote = gate.margins.tests
+        per_day = _DAY_S / gate.block_s if arrivals > 0.0 else 0.0
+        beyond = gate.promotion_margin if gate.promotion_margin is not None else gate.margin
+        effect = min(0.9, gate.margin + 0.1)
+        needs = [
+            need(
+                f"fail, {effect:.0%} more of them",
+                "blocks",
+                mean_needs(roll_back, ((-effect, 1.0),), alpha.rollback),
+                gate,
+                per_day,
+            ),
+            need("pass, arms equal", "blocks", mean_needs(promote, _AGREE, alpha.promotion), gate, per_day),
+        ]
+        says.append(
+            f"tests one observation a block of {gate.block_s:g} s, so that one outage is one observation"
+        )
+        refused = never_decided(
+            gate,
+            "promotion_margin",
+            beyond,
+            mean_needs(promote, _AGREE, alpha.promotion),
+            "even if all blocks agree",
+        )
+    return made(gate, alpha.rollback if gate.margin is not None else None, says, needs, refused)
+
+
+def throughput(gate: Throughput, expected: Expected, alpha: Alpha) -> Reach:
+    """Blocks under the limit."""
+    roll_back, promote = gate.tests
+    per_day = _DAY_S / gate.block_s if expected.timed_per_day else 0.0
+    says = ["a pass says that most blocks are within the loss, not that each is"]
+    if not expected.timing_percent:
+        says.append("reads only requests that run without logprobs: set shadow.timing_percent above 0")
+    needs = (
+        need(
+            "fail, 9 of 10 blocks too slow",
+            "blocks",
+            share_needs(roll_back, 0.9, alpha.rollback),
+            gate,
+            per_day,
+        ),
+        need(
+            "pass, 1 of 10 blocks too slow",
+            "blocks",
+            share_needs(promote, 0.1, alpha.promotion),
+            gate,
+            per_day,
+        ),
+    )
+    return made(gate, alpha.rollback, says, needs)
+
+
+def gpu_memory(gate: GpuMemory, expected: Expected, alpha: Alpha) -> Reach:
+    """A cap on what engines tell."""
+    return made(
+        gate,
+        None,
+        (
+            (
+                "a cap on what the engines' own metrics tell; an engine that tells no memory makes it an "
+                "error, never "
+                "a pass"
+            ),
+        ),
+    )
+
+
+def sample_ratio(gate: SampleRatio, expected: Expected, alpha: Alpha) -> Reach:
+    """Whether what was drawn is what was configured."""
+    says = [
+        (
+            f"holds when live requests are not copied at {gate.expected_percent:g} %, or when the "
+            "candidate is missing "
+            f"from more than {gate.maximum_missing:.0%} of comparisons: evidence that is lost is not lost "
+            "by chance"
+        ),
+    ]
+    if abs(gate.expected_percent - expected.percent) > 1e-9:
+        says.append(
+            f"expected_percent is {gate.expected_percent:g} and the traffic's percent "
+            f"{expected.percent:g}: it will "
+            "hold the rollout; make them equal"
+        )
+    return made(gate, alpha.rollback, says)
+
+
+def _window(minimum: int, window_s: float, per_day: float) -> str:
+    arrive = per_day * window_s / _DAY_S
+    verb = "more than" if arrive >= minimum else "fewer than"
+    said = f"{verb} which arrive ({arrive:.0f})" if arrive >= minimum else f"and only {arrive:.0f} arrive"
+    return said if arrive >= minimum else said + ": it will stay inconclusive"

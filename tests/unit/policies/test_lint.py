@@ -1,0 +1,205 @@
+"""The linter: what it plans with, what it refuses, and that it speaks of every gate."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from comparator.sequential import Counts, fork_hazard, promotion, rejects
+from policies.gates import KINDS, ForkHazard
+from policies.gates.base import Alpha
+from policies.lint import Expected, SuiteSize, lint, reach_of, refusals
+from policies.lint.power import (
+    NEVER,
+    fewest_for_mean,
+    fewest_for_share,
+    mean_needs,
+    paired,
+    share_needs,
+)
+from policies.policy import SHIPPED, Policy, load_policy
+from policies.suites import parse_suite, shipped
+
+ALPHA = Alpha(rollback=0.005, promotion=0.05)
+
+GATES = """
+level: statistical
+alpha: 0.05
+suites: {starter: {}}
+gates:
+  rule_cases: {}
+  accuracy: {}
+  traffic_accuracy: {kind: accuracy, estimand: traffic}
+  structured_output: {}
+  traffic_structured: {kind: structured_output, estimand: traffic}
+  length: {}
+  refusal: {}
+  position_margins: {}
+  sampling: {}
+  token_equality: {}
+  fork_hazard: {}
+  logit_error: {maximum_nats: 2}
+  distribution_shift: {}
+  error_rate: {source: live, maximum: 0.02, margin: 0.05}
+  sample_ratio: {expected_percent: 10}
+  ttft: {source: live, margin: 0.05}
+  tpot: {maximum_ratio: 1.2}
+  throughput: {}
+  gpu_memory: {maximum_ratio: 1.1}
+"""
+
+STARTER = SuiteSize(
+    samples=1000, passes=5, questions={"rules": 100, "answer": 500, "structured": 400, "refusal": 1000}
+)
+
+
+def policy(gates: str, suites: str = "{}") -> Policy:
+    return load_policy(f"level: statistical\nalpha: 0.05\nsuites: {suites}\ngates: {gates}\n", "p")
+
+
+class TestPower:
+    @pytest.mark.parametrize(
+        ("discordance", "median", "p90"),
+        [(0.013, 3_530, 7_624), (0.027, 6_790, 15_796), (0.05, 11_390, 28_808), (0.09, 24_110, 53_264)],
+    )
+    def test_planned_samples_are_near_the_simulated_ones(self, discordance, median, p90):
+        # Simulated stopping times of the same test: the specification's table of four discordances.
+        needed = mean_needs(promotion(0.005), paired(0.0, discordance), 0.05)
+        assert 0.75 * median <= needed.median <= 1.34 * median
+        assert 0.75 * p90 <= needed.p90 <= 1.34 * p90
+
+    @pytest.mark.parametrize(("ratio", "median", "p90"), [(1.5, 240, 520), (2.0, 82, 178), (3.0, 32, 70)])
+    def test_planned_triples_are_near_the_simulated_ones(self, ratio, median, p90):
+        needed = share_needs(fork_hazard(1.0), ratio / (1 + ratio), 0.01)
+        assert 0.75 * median <= needed.median <= 1.34 * median
+        assert 0.75 * p90 <= needed.p90 <= 1.34 * p90
+
+    def test_the_fewest_is_exact(self):
+        test = promotion(0.1)
+        n = int(fewest_for_mean(test, 0.05))
+        assert rejects(test.log_e(Counts(values=(1.0,), counts=(n,))), 0.05)
+        assert not rejects(test.log_e(Counts(values=(1.0,), counts=(n - 1,))), 0.05)
+
+    def test_one_sure_outcome_has_no_spread(self):
+        needed = mean_needs(promotion(0.1), ((1.0, 1.0),), 0.05)
+        assert needed.median == needed.p90 == fewest_for_mean(promotion(0.1), 0.05)
+
+    def test_what_goes_the_other_way_never_decides(self):
+        assert mean_needs(promotion(0.005), paired(-0.02, 0.05), 0.05) == NEVER
+        assert share_needs(fork_hazard(2.0), 0.5, 0.01) == NEVER
+
+    def test_no_effect_at_no_margin_never_decides(self):
+        assert mean_needs(promotion(0.0), paired(0.0, 0.0), 0.05) == NEVER
+
+    def test_fewest_of_a_share_is_that_of_sure_events(self):
+        needed = share_needs(fork_hazard(1.5), 1.0, 0.01)
+        assert needed.median == pytest.approx(fewest_for_share(fork_hazard(1.5), 0.01), abs=1)
+
+    def test_a_difference_needs_its_discordance(self):
+        with pytest.raises(ValueError, match=r"difference 0\.1 cannot come of a discordance of 0\.05"):
+            paired(0.1, 0.05)
+
+
+class TestLint:
+    def test_every_kind_of_gate_is_spoken_of(self):
+        found = lint(load_policy(GATES, "p"), Expected(suites={"starter": STARTER}))
+        assert {reach.kind for reach in found} == set(KINDS)
+        for reach in found:
+            assert reach.says, reach.gate
+            assert reach.refused is None, reach.refused
+            assert all(need.sentence() for need in reach.needs)
+
+    def test_only_gates_that_test_have_a_share_of_alpha(self):
+        found = {reach.gate: reach for reach in lint(load_policy(GATES, "p"), Expected())}
+        assert found["token_equality"].alpha is None
+        assert found["tpot"].alpha is None
+        share = found["fork_hazard"].alpha
+        assert share is not None
+        spending = sum(reach.alpha is not None for reach in found.values())
+        assert spending * 2 * share == pytest.approx(0.05)
+
+    def test_alpha_is_split_over_tenants_too(self):
+        one, two = (lint(policy("{fork_hazard: {}}"), Expected(), tenants=n)[0].alpha for n in (1, 2))
+        assert one is not None
+        assert two == pytest.approx(one / 2)
+
+    def test_days_follow_from_the_traffic(self):
+        gate = ForkHazard(ratio=1.5)
+        few, many = (
+            reach_of(gate, Expected(requests_per_day=per_day), ALPHA).needs[0] for per_day in (1e5, 1e6)
+        )
+        assert few.days == pytest.approx(10 * many.days)
+        assert few.needed == many.needed
+
+    def test_without_traffic_nothing_comes(self):
+        need = reach_of(ForkHazard(), Expected(requests_per_day=0), ALPHA).needs[0]
+        assert need.days == math.inf
+        assert "the expected traffic brings none" in need.sentence()
+
+    def test_what_a_maximum_cuts_off_is_said(self):
+        needs = reach_of(ForkHazard(maximum_n=20), Expected(), ALPHA).needs
+        assert any("it will stay inconclusive" in need.sentence() for need in needs)
+
+    def test_no_control_is_said(self):
+        says = reach_of(ForkHazard(), Expected(control_percent=0), ALPHA).says
+        assert any("set shadow.control_percent" in sentence for sentence in says)
+
+    def test_no_timing_is_said(self):
+        (tpot,) = lint(policy("{tpot: {maximum_ratio: 1.2}}"), Expected())
+        assert any("set shadow.timing_percent" in sentence for sentence in tpot.says)
+
+    def test_a_wrong_expected_percent_is_said(self):
+        (gate,) = lint(policy("{sample_ratio: {expected_percent: 50}}"), Expected(percent=10))
+        assert any("make them equal" in sentence for sentence in gate.says)
+
+
+class TestRefusals:
+    def test_a_suite_too_small_for_its_margin_is_refused_with_the_way_out(self):
+        small = SuiteSize(samples=20, passes=5, questions={"answer": 20})
+        (refused,) = refusals(policy("{accuracy: {suite: mine}}", "{mine: {file: a.jsonl}}"), {"mine": small})
+        assert refused.startswith("gates.accuracy: margin 0.005 can never be decided: 20 samples x 5 passes")
+        assert "120 samples" in refused
+
+    def test_the_way_out_is_one(self):
+        mine = policy("{accuracy: {suite: mine}}", "{mine: {file: a.jsonl}}")
+        enough = SuiteSize(samples=120, passes=5, questions={"answer": 120})
+        short = SuiteSize(samples=118, passes=5, questions={"answer": 118})
+        assert refusals(mine, {"mine": enough}) == ()
+        assert refusals(mine, {"mine": short})
+
+    def test_a_suite_that_does_not_ask_is_refused(self):
+        empty = SuiteSize(samples=10, passes=5)
+        found = refusals(policy("{rule_cases: {suite: mine}}", "{mine: {file: a.jsonl}}"), {"mine": empty})
+        assert found == ("gates.rule_cases: suite 'mine' has no sample with rules: never decides",)
+
+    @pytest.mark.parametrize(
+        ("gates", "words"),
+        [
+            ("{accuracy: {estimand: traffic, maximum_n: 1000}}", "margin 0.005 can never be decided"),
+            ("{distribution_shift: {maximum_n: 20}}", "promotion_margin 0.02 can never be decided"),
+            ("{sampling: {maximum_tv: 0.001, maximum_n: 50}}", "maximum_tv 0.001 can never be decided"),
+            ("{error_rate: {source: live, margin: 0.001, maximum_n: 100}}", "can never be decided"),
+        ],
+    )
+    def test_a_margin_that_the_maximum_cannot_reach_is_refused(self, gates, words):
+        suites = "{}"
+        (refused,) = refusals(policy(gates, suites), {})
+        assert words in refused
+        assert "maximum_n" in refused
+
+    def test_shipped_policies_are_not_refused(self):
+        starter = parse_suite(shipped("starter"), "starter.jsonl", "starter")
+        for name in SHIPPED:
+            made = load_policy(name)
+            sizes = {suite: SuiteSize.of(starter, one.passes) for suite, one in made.suites.items()}
+            assert refusals(made, sizes) == (), name
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("requests_per_day", -1), ("percent", 101), ("discordance", 1.5), ("fork_share", -0.1)],
+)
+def test_expectations_out_of_range_are_named(field, value):
+    with pytest.raises(ValueError, match=f"^{field}: "):
+        Expected(**{field: value})
