@@ -31,7 +31,7 @@ from comparator.comparison import Comparison
 from comparator.floor import Floors
 from comparator.pair import Pair
 from comparator.precision import DTYPES, SPACING_NATS, lattice_step_nats
-from comparator.records import Exchange
+from comparator.records import Exchange, Outcome
 from comparator.taxonomy import DEFAULT_CAP_NATS, Allowance, ForkClass, classify_fork
 from policies.gates.base import Alpha, Evidence
 from policies.gates.betting import (
@@ -135,7 +135,9 @@ class DistributionShift(
         if not pair.valid:
             return None
         if pair.fork is None:
-            return _Class(fork_class=ForkClass.NONE)
+            # An arm that broke off was equal as far as it went, which shows nothing.
+            completed = pair.right.outcome is Outcome.COMPLETED
+            return _Class(fork_class=ForkClass.NONE) if completed else None
         found = state.floors.of(pair)
         spacing = max(_spacing(state, pair.left), _spacing(state, pair.right))
         allowance = Allowance(spacing_nats=spacing, floor=found.floor, cap_nats=self.cap_nats)
@@ -154,12 +156,11 @@ class DistributionShift(
                 unmatched += 1
                 continue
             said = self._classed(state, triple.control)
-            other = None if said is None else said.fork_class
-            if ForkClass.UNCLASSIFIABLE in (mine, other):
+            if said is None or ForkClass.UNCLASSIFIABLE in (mine, said.fork_class):
                 continue
             triples += 1
             candidate += mine is ForkClass.DISTRIBUTION_SHIFT
-            control += other is ForkClass.DISTRIBUTION_SHIFT
+            control += said.fork_class is ForkClass.DISTRIBUTION_SHIFT
         if unmatched:
             state = msgspec.structs.replace(state, unmatched=state.unmatched + unmatched)
         if not triples:

@@ -9,7 +9,7 @@ import pytest
 
 from comparator.comparison import Comparison, SampleRef
 from comparator.floor import Floors
-from comparator.records import Fact, Sampling
+from comparator.records import Fact, Outcome, Sampling
 from comparator.taxonomy import ForkClass
 from policies.gates import DistributionShift
 from policies.gates.base import Alpha
@@ -68,6 +68,21 @@ def test_shifts_of_pairs_without_a_control_are_counted_and_do_not_bet():
     state = fold(alone)
     assert (state.classes[ForkClass.DISTRIBUTION_SHIFT], state.shifts.n) == (30, 0)
     assert GATE.verdict(state, ALPHA).answer is Answer.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("outcomes", [("failed", "completed"), ("completed", "failed")])
+def test_an_arm_that_broke_off_without_a_fork_shows_nothing(outcomes):
+    broken = triple(
+        candidate=steps_of(3),
+        control=steps_of(3),
+        candidate_outcome=Outcome(outcomes[0]),
+        control_outcome=Outcome(outcomes[1]),
+    )
+    if outcomes[0] == "completed":  # it then ended early, of its own: a truncation
+        assert fold([broken]).classes == {ForkClass.TRUNCATION: 1}
+    else:
+        assert fold([broken]).classes == {}
+    assert fold([broken]).shifts.n == 0
 
 
 def test_drift_only_warns():

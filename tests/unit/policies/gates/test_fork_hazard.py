@@ -72,6 +72,18 @@ def test_one_that_forks_as_often_as_the_control_passes():
     assert low < 0.5 < high < 0.6
 
 
+def test_arms_that_never_fork_pass_though_their_ratio_is_unknown():
+    quiet = [triple(f"q{i}") for i in range(350)]
+    verdict = judge(quiet)
+    assert (verdict.answer, verdict.value, verdict.n) == (Answer.PASS, None, 0)
+    assert judge(quiet[:150]).answer is Answer.INCONCLUSIVE
+
+
+def test_a_candidate_that_alone_forks_now_and_then_does_not_pass_for_that():
+    items = [triple(f"q{i}", candidate=None if i % 20 else 2) for i in range(350)]
+    assert judge(items).answer is not Answer.PASS
+
+
 @pytest.mark.parametrize(
     ("candidate", "control", "tallied"),
     [
@@ -90,12 +102,22 @@ def test_who_forks_first(candidate, control, tallied):
 
 @pytest.mark.parametrize(
     ("equal_for", "control", "tallied"),
-    [(3, 5, (0, 0, 1)), (3, 3, (0, 0, 1)), (3, 2, (0, 1, 0)), (3, None, (0, 0, 1))],
+    [(3, 5, None), (3, 3, None), (3, 2, (0, 1, 0)), (3, None, None)],
 )
 def test_an_arm_that_broke_off_settles_only_what_it_reached(equal_for, control, tallied):
     broken = triple(candidate=steps_of(equal_for), control=control, candidate_outcome=Outcome.FAILED)
-    first = fold([broken]).first
-    assert (first.ones, first.zeros, first.ties) == tallied
+    state = fold([broken])
+    first = state.first
+    assert (first.ones, first.zeros, first.ties) == (tallied or (0, 0, 0))
+    assert state.unsettled == (tallied is None)
+
+
+def test_a_candidate_that_breaks_off_each_time_never_passes_for_not_forking():
+    verdict = judge(
+        [triple(f"b{i}", candidate=steps_of(2), candidate_outcome=Outcome.FAILED) for i in range(400)]
+    )
+    assert (verdict.answer, verdict.n) == (Answer.INCONCLUSIVE, 0)
+    assert "400 broken off before a fork" in verdict.reason
 
 
 def test_a_broken_control_settles_only_what_it_reached():
@@ -192,6 +214,7 @@ def test_shards_merge_to_the_whole():
             {"ratio": 2.0, "promotion_ratio": 1.5},
             "promotion_ratio: 1.5 is outside 2-100 (at least the ratio)",
         ),
+        ({"negligible": 0.0}, "negligible: 0.0 is outside 0-1, both excluded (a share of triples)"),
         ({"maximum_n": 3}, "maximum_n: 3 is under 10; fewer triples decide nothing"),
     ],
 )
