@@ -7,8 +7,8 @@ arms, through the two-sided core with a margin (:func:`comparator.sequential.two
 
 Assumption of the e-value: while the arms are equal, each sample's difference is fair given the others. Where
 a whole pass shares something, such as a load that cuts answers short, samples are no such bets: simulated
-with passes that shift by a fifth, 2 of 3 equal candidates would have been rolled back. Whether that is so,
-the baseline's own passes tell: when their means differ more than their samples explain (overdispersion above
+with passes that shift by a fifth, more than 1 in 10 equal candidates would have been rolled back. Whether
+that is so, the baseline's own passes tell: when their means differ more than their samples explain (overdispersion above
 1, there), no e-value rolls back, and outside the interval the step is held.
 """
 

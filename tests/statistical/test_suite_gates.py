@@ -173,13 +173,17 @@ def lengths(rng: np.random.Generator, law: str) -> tuple[Numbers, Numbers]:
 def test_equal_arms_are_rarely_held_and_hardly_ever_rolled_back_for_length(law: str):
     """400 pairs of equal runs, held at most 1 in 20, failed 5 in 1,000: false alarm at most 2 x 1e-6."""
     rng, trials = np.random.default_rng(14), 400
-    held, failed = 0, 0
+    held, failed, unguarded = 0, 0, 0
     for _ in range(trials):
         verdict = length(*lengths(rng, law))
         held += verdict.hold
         failed += verdict.answer is Answer.FAIL
+        assert verdict.rollback_nats is not None
+        unguarded += verdict.rollback_nats >= -math.log(ALPHA.rollback)
     assert held <= most(trials, 0.05)
     assert failed <= most(trials, ALPHA.rollback)
+    # where a whole pass shifts, the e-value alone is seen to be no proof
+    assert (unguarded > 0.1 * trials) is (law == "a whole pass shifts")
 
 
 def test_a_stated_history_is_left_one_time_in_twenty():
