@@ -5,11 +5,11 @@ it errs 1 time in 20 by construction, so that outside of it the rollout holds an
 needs an e-value besides: each sample bets once, its passes averaged inside, on the difference between the
 arms, through the two-sided core with a margin (:func:`comparator.sequential.two_sided`).
 
-Assumption of the e-value: while the arms are equal, each sample's difference is fair given the others. Where
-a whole pass shares something, such as a load that cuts answers short, samples are no such bets: simulated
-with passes that shift by a fifth, more than 1 in 10 equal candidates would have been rolled back. Whether
-that is so, the baseline's own passes tell: when their means differ more than their samples explain (overdispersion above
-1, there), no e-value rolls back, and outside the interval the step is held.
+Assumption of the e-value: while the arms are equal, each sample's difference is fair given the others.
+Where a whole pass shares something, such as a load that cuts answers short, samples are no such bets:
+simulated with passes that shift by a fifth, more than 1 in 10 equal candidates would have been rolled back.
+Whether that is so, the baseline's own passes tell: when their means differ more than their samples explain
+(overdispersion above 1, there), no e-value rolls back, and outside the interval the step is held.
 """
 
 from __future__ import annotations
