@@ -184,7 +184,7 @@ def false_rollbacks(pool: Executor, seed: np.random.SeedSequence, scale: Scale) 
     n = scale.pick(10_000, 20_000)
     found, rows = _total(pool, rollback_batch, gates_seed, scale.pick(2_000, 10_000), n)
     shown, shown_rows = _total(pool, quantile_batch, quantiles_seed, scale.pick(2_000, 2_000), 2_000)
-    sampled_n = scale.pick(500, 2_000)
+    sampled_n = 2_000
     sampled, sampled_rows = _total(pool, sampling_batch, sampling_seed, 2_000, sampled_n)
     peeked, any_part = found.pop("peeked z"), found.pop("any")
     alone = {name: count / rows for name, count in found.items()}
