@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from comparator.evidence import EvidenceReader
+from comparator.evidence.export import read_comparisons
 from tests.integration.road.conftest import MODEL, answer_ids, prompt_ids
 from tests.support.engine_process import EngineProcess
 from tests.support.road import (
@@ -228,6 +230,33 @@ def test_export_with_json_says_the_same(story: Story) -> None:
     assert all(json.loads(line)["forks"] for line in plain.out.splitlines())
 
 
+def recomputed(story: Story) -> dict[str, Any]:
+    """Every verdict, computed again from the file beside the running judge."""
+    done = story.serving.cli(
+        "verdict", "recompute", "--evidence", "state/evidence.db", "--rollout", ROLLOUT, "--json"
+    )
+    assert done.code == 0, (done.out, done.err)
+    answer: dict[str, Any] = done.json
+    return answer
+
+
+def test_every_verdict_comes_out_the_same_from_the_file_alone(story: Story) -> None:
+    answer = recomputed(story)
+    assert (answer["differing"], answer["not_recomputed"], answer["problems"]) == (0, 0, [])
+    assert answer["told"] == []
+    (breach,) = [one for one in answer["verdicts"] if one["answer"] == "fail"]
+    assert (breach["gate"], breach["equal"]) == ("token_equality", True)
+
+
+def test_exported_lines_are_the_comparisons_that_gates_saw(story: Story) -> None:
+    done = story.serving.cli("evidence", "export")
+    comparisons = list(read_comparisons(done.out.splitlines()))
+    assert len(comparisons) >= story.captured
+    (deciding,) = [one for one in comparisons if one.capture_id == story.deciding_id]
+    with EvidenceReader(story.serving.state / "evidence.db") as reader:
+        assert deciding == reader.comparison(story.deciding_id)
+
+
 def test_replay_says_that_the_fork_stands(story: Story) -> None:
     before = story.serving.cli("evidence", "list", "--json").out
     done = story.serving.cli("evidence", "replay", story.deciding_id, "--json")
@@ -266,6 +295,7 @@ def test_lift_starts_again_and_the_same_fork_rolls_back_again(story: Story) -> N
     assert found["latched"]["deciding_id"] != story.deciding_id
     # What the first rollback rested on is kept.
     assert story.serving.cli("evidence", "show", story.deciding_id).code == 0
+    assert [one["answer"] for one in recomputed(story)["verdicts"]].count("fail") == 2
 
 
 def test_commands_without_a_judge_could_not_measure(
