@@ -427,3 +427,17 @@ def test_a_rollout_that_was_lifted_replays_through_the_lift(tmp_path: Path) -> N
     done = again(tmp_path / "evidence.db")
     assert (done.differing, done.unknown, done.problems, done.told) == (0, 0, (), ())
     assert [one.answer for one in done.verdicts].count("fail") == 2
+
+
+def test_verdicts_of_an_older_forkgate_are_told_and_never_count_as_equal(tmp_path: Path) -> None:
+    path = tmp_path / "evidence.db"
+    db = sqlite3.connect(path)
+    db.executescript((Path(__file__).resolve().parents[2] / "data/evidence/version_1.sql").read_text())
+    db.close()
+    code, _, err = command(path)
+    assert code == 2
+    assert "schema_version 1 is older than 2; start the judge once to migrate it" in err
+    EvidenceStore(path, 100_000_000).close()
+    code, out, _ = command(path)
+    assert code == 4
+    assert out.rstrip().endswith("not recomputed: an older forkgate stored it, without a journal")
