@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
 from forkgate.suites.scorer_child import Reply, Request
-
-_LOG = logging.getLogger(__name__)
 
 _CHILD = str(Path(__file__).with_name("scorer_child.py"))
 _LEASH = str(Path(__file__).parents[1] / "supervisor" / "leash.py")
@@ -47,32 +46,57 @@ class ChildEndedError(Exception):
 class ScoringChild:
     """Use one at a time, from one task at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        replies: asyncio.StreamReader,
+        requests: asyncio.StreamWriter,
+        errors: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
         self._process = process
+        self._replies = replies
+        self._requests = requests
+        self._errors, self._errors_end = errors
         self._said = b""
         self._reading = asyncio.create_task(self._read_errors(), name="scorer's standard error")
+        self._gone = False
 
     @classmethod
     async def start(cls, memory_bytes: int) -> ScoringChild:
-        """Start one on a leash: it ends with this process. Raises OSError."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-S",
-            _LEASH,
-            str(os.getpid()),
-            sys.executable,
-            "-P",  # nothing is imported from where it lies
-            _CHILD,
-            str(memory_bytes),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=_REPLY_BYTES,
-            start_new_session=True,  # killed with all that it started
-            env={name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _SET,
-        )
-        return cls(process)
+        """Start one on a leash: it ends with this process. Raises OSError.
+
+        By ``subprocess``, which uses ``vfork``, and from this thread, which the leash is tied to: an event
+        loop's own way to start processes may be ``fork``, and in a process that holds gRPC its handlers run
+        in the copy and crash it. Sockets in the place of pipes are streams of any event loop.
+        """
+        mine, theirs = socket.socketpair()
+        errors, errors_in = socket.socketpair()
+        with theirs, errors_in:
+            try:
+                process = subprocess.Popen(  # noqa: ASYNC220 - milliseconds
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        _LEASH,
+                        str(os.getpid()),
+                        sys.executable,
+                        "-P",  # nothing is imported from where it lies
+                        _CHILD,
+                        str(memory_bytes),
+                    ],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=errors_in.fileno(),
+                    start_new_session=True,  # killed with all that it started
+                    env={name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _SET,
+                )
+            except BaseException:
+                mine.close()
+                errors.close()
+                raise
+        replies, requests = await asyncio.open_unix_connection(sock=mine, limit=_REPLY_BYTES)
+        return cls(process, replies, requests, await asyncio.open_unix_connection(sock=errors))
 
     @property
     def pid(self) -> int:
@@ -101,24 +125,24 @@ class ScoringChild:
 
     async def kill(self) -> None:
         """End it and all that it started. Returns when it is gone."""
+        if self._gone:
+            return
+        self._gone = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
         self._reading.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError, OSError):
             await self._reading
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._requests.close()
+        self._errors_end.close()
 
     async def _exchange(self, request: Request) -> Reply:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            process.stdin.write(msgspec.json.encode(request) + b"\n")
-            await process.stdin.drain()
-            line = await process.stdout.readline()
-        except (BrokenPipeError, ConnectionResetError):
+            self._requests.write(msgspec.json.encode(request) + b"\n")
+            await self._requests.drain()
+            line = await self._replies.readline()
+        except (OSError, RuntimeError):  # uvloop raises RuntimeError for a transport that is closed already
             line = b""
         except ValueError as error:  # a line over the limit
             raise ChildEndedError(f"its reply has more than {_REPLY_BYTES} bytes") from error
@@ -133,20 +157,19 @@ class ScoringChild:
         return reply
 
     async def _how_it_ended(self) -> str:
-        status = await self._process.wait()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):  # what it said last; a grandchild may hold the pipe open
+        """Its status and last words. It stays unreaped, so that its group can still be killed as a whole."""
+        ended = await asyncio.to_thread(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(1.0):  # a grandchild may hold its standard error open
                 await asyncio.shield(self._reading)
-        how = f"exit status {status}"
-        if status < 0:
-            with contextlib.suppress(ValueError):
-                how = f"signal {signal.Signals(-status).name}"
+        how = f"exit status {ended.si_status}"
+        if ended.si_code != os.CLD_EXITED:
+            how = f"signal {signal.Signals(ended.si_status).name}"
         lines = self._said.decode("utf-8", "replace").strip().splitlines()
         return f"its process ended with {how}" + (f": {lines[-1][:300]}" if lines else "")
 
     async def _read_errors(self) -> None:
-        stream = self._process.stderr
-        assert stream is not None
-        while piece := await stream.read(65_536):
+        while piece := await self._errors.read(65_536):
             self._said = (self._said + piece)[-_SAID_BYTES:]
             await asyncio.sleep(_SAID_PAUSE_S)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -334,3 +336,42 @@ def test_module_beside_the_scorer_is_not_imported_by_accident(tmp_path: Path) ->
     (tmp_path / "helper.py").write_text("x = 1\n")
     said = asked_by("def score(a, s):\n    import helper\n    return 1\n", tmp_path)
     assert said == "scorer 'mine': ModuleNotFoundError: No module named 'helper'"
+
+
+COUNTED = """
+import asyncio, ctypes, pathlib, sys
+import uvloop
+from forkgate.suites import Scorer
+from tests.support.suites import loaded, sample
+
+forks = 0
+
+def prepare():
+    global forks
+    forks += 1
+
+hook = ctypes.CFUNCTYPE(None)(prepare)
+none = ctypes.CFUNCTYPE(None)()
+assert ctypes.CDLL(None).__register_atfork(hook, none, none, None) == 0
+
+async def main():
+    suite = loaded(pathlib.Path(sys.argv[1]), sample("s1"))
+    scorer = Scorer()
+    judged = await scorer.score(suite, suite.suite.samples[0], "hello")
+    await scorer.close()
+    print(judged[0].value, forks)
+
+uvloop.run(main())
+"""
+
+
+def test_judge_is_never_forked_for_it(tmp_path: Path) -> None:
+    """A copy of a process that holds gRPC runs its fork handlers, and crashes before it becomes the child."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, str(tmp_path)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["0.0", "0"], done.stderr
