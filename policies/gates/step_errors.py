@@ -35,5 +35,5 @@ def mean_sign(triple: Triple) -> float | None:
 
 
 def _step_nats(left: Step, right: Step) -> float | None:
-    error = quick_error_nats(left, right)
-    return usable_nats(step_error_nats(left, right) if error is None else error)
+    error = quick_error_nats(left, right)  # finite where it answers at all
+    return usable_nats(step_error_nats(left, right)) if error is None else error
