@@ -10,6 +10,7 @@ from forkgate.config.model import Config
 from forkgate.config.problems import Problem
 from forkgate.config.suites import LoadedSuite, SuiteSource, load_suite, read_suite
 from policies.errors import PolicyError
+from policies.lint import SuiteSize, refusals
 from policies.policy import Policy, load_policy
 
 
@@ -49,10 +50,11 @@ def read_policies(config: Config) -> Policies:
     problems: list[Problem] = []
     for index, rollout in enumerate(config.rollouts):
         source, found = read_policy(rollout.policy)
-        problems += [Problem(path=f"rollouts[{index}].policy", message=message) for message in found]
         if source is not None:
             sources[rollout.name] = source
             loaded[rollout.name] = frozen(source)
+            found = undecidable(rollout.policy, loaded[rollout.name])
+        problems += [Problem(path=f"rollouts[{index}].policy", message=message) for message in found]
     return Policies(
         sources=sources,
         policies={name: one.policy for name, one in loaded.items()},
@@ -90,6 +92,12 @@ def read_policy(policy: str) -> tuple[PolicySource | None, list[str]]:
     if problems:
         return None, problems
     return PolicySource(where=policy, text=text, suites=suites), []
+
+
+def undecidable(policy: str, read: Frozen) -> list[str]:
+    """Limits that no evidence whatever could decide, so that a rollout under this policy would never end."""
+    sizes = {name: SuiteSize.of(one.suite, one.passes) for name, one in read.suites.items()}
+    return [f"{policy}: {message}" for message in refusals(read.policy, sizes)]
 
 
 def frozen(source: PolicySource) -> Frozen:

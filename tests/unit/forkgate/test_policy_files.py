@@ -113,3 +113,21 @@ def test_shipped_policy_needs_no_file() -> None:
     assert problems == []
     assert source == PolicySource(where="audit", text="audit")
     assert frozen(source).policy.name == "audit"
+
+
+def test_gate_that_its_suite_could_never_decide_is_refused(folder: Path) -> None:
+    (folder / "policies/suites/mine.jsonl").write_text(lines(sample("a"), sample("b")))
+    with pytest.raises(ConfigError) as caught:
+        load(folder / "forkgate.yaml")
+    (problem,) = caught.value.problems
+    assert str(problem) == (
+        f"rollouts[0].policy: {policy(folder)}: gates.rule_cases: suite 'mine' has no sample with rules: "
+        "never decides"
+    )
+
+
+@pytest.mark.parametrize("name", ["audit", "open-answers", "sampling"])
+def test_shipped_policies_can_be_used_as_they_are(name: str, folder: Path) -> None:
+    file = folder / "forkgate.yaml"
+    file.write_text(CONFIG.replace("policies/mine.yaml", name))
+    assert read_policies(load(file)).policies["r"].digest.startswith("sha256:")
