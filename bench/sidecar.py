@@ -108,7 +108,7 @@ level: token
 alpha: 0.05
 on_fail: rollback
 gates:
-  never: {kind: latency, source: live, metric: ttft, maximum_s: 1000000}
+  never: {kind: ttft, source: live, maximum_s: 1000000}
 """
 
 
