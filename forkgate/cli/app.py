@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forkgate.cli import check, evidence, gate, policy, processes, rollout, status, suite, verdict
+from forkgate.cli import artifact, check, evidence, gate, policy, processes, rollout, status, suite, verdict
 from forkgate.cli import config as config_commands
 from forkgate.cli.exits import Exit
 from forkgate.cli.output import data
@@ -63,6 +63,7 @@ app.add_typer(evidence.app, name="evidence")
 app.add_typer(check.app, name="check")
 app.add_typer(suite.app, name="suite")
 app.add_typer(verdict.app, name="verdict")
+app.add_typer(artifact.app, name="artifact")
 
 
 def run() -> None:
