@@ -7,12 +7,14 @@ arguments, and what should happen is returned as values that the judge carries o
 ``routes``      the route table that edges obey; the one module that ``proxy`` may import
 ``tables``      configuration + rollout states → route table
 ``policy``      the policy file: level, alpha, gates, what to do on a breach; frozen, with a digest
+``suite_section`` its ``suites:``, as values
+``levels``      one alpha, split over everything that may roll back
 ``yaml_text``   YAML text → plain values, duplicate keys refused
 ``gates/``      one small file a gate: frozen limits, explicit state, fold, verdict
 ``suites/``     sample suites: frozen questions, read and checked whole
 ``scoring/``    what an answer is worth: pure scorers, refusal rules
 ``verdict``     what a gate says
-``rollout``     the state machine of one migration: ``step(state, event) -> (state, effects)``
+``rollout/``    the state machine of one migration: ``step(state, event) -> (state, effects)``
 ``shipped/``    policy files that come with the package
 ==============  =====================================================================================
 

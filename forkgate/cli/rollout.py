@@ -11,7 +11,7 @@ from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door,
 from forkgate.cli.output import data, data_json, leave, say
 from forkgate.cli.status import rollout_lines
 
-app = typer.Typer(no_args_is_help=True, help="Rollouts: where they stand, and lifting a rollback.")
+app = typer.Typer(no_args_is_help=True, help="Rollouts: where they stand, and lifting a rollback or a hold.")
 
 Name = Annotated[str, typer.Argument(help="The rollout's name.")]
 
@@ -25,7 +25,8 @@ def list_(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json
         return
     for one in rollouts:
         counts = f"pairs {one['pairs']}  forks {one['forks']}"
-        data(f"{one['name']}  {one['state']}  {one['baseline']} → {one['candidate']}  {counts}")
+        held = "  HELD" if one["held"] is not None else ""
+        data(f"{one['name']}  {one['state']}{held}  {one['baseline']} → {one['candidate']}  {counts}")
     if not rollouts:
         say("no rollouts are configured")
 
@@ -63,7 +64,11 @@ def lift(
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
-    """Lift a rollback: gates start anew, and canary tenants go to the candidate again."""
+    """Lift a rollback or a hold: gates start anew, and what the stage starts with is done again.
+
+    After a rollback the rollout begins again with its checks; canary tenants go to the candidate once those
+    have passed (at once where there are none). A hold in a check makes the check again.
+    """
     from forkgate.cli.door import segment
 
     if not reason.strip():

@@ -52,6 +52,8 @@ rollouts:
     candidate: {candidate}
     policy: audit
     global_seed: demo
+    # At level token the quick check finds this candidate's fork by itself and holds the rollout before any
+    # traffic moves. The demo is to show what happens when nobody looked: a fork in live traffic.
     checks: {{self_check: false, quick_check: false}}
     shadow: {{percent: 50, token_only_percent: 0, max_tokens: 32, logprobs: 20, in_flight: 1}}
     canary: {{tenants: [acme]}}

@@ -2,8 +2,14 @@
 
 ============== =======================================================================================
 ``process``    builds the parts, starts and stops them in order; ``python -m forkgate.judge``
-``judge``      what the link and the mirror report to; carries out what policies say
+``judge``      what the link, the mirror and everything under way report to
+``actor``      carries out what policies ask for, in order
 ``desk``       every rollout's state
+``starts``     the check or the suites that a stage starts with, under way
+``tally``      what a rollout has seen, counted for people
+``forks``      every fork's class, against the noise floor of its controls
+``clusters``   which prompts a rollout has met already
+``engine_watch`` engines sampled, and noticed when they are others than before
 ``publisher``  route tables, epochs, rollbacks: latch, publish, wait for every edge
 ``latchkeeper`` the latch, written on a thread of its own
 ``writer``     the evidence store, written on a thread of its own
@@ -12,6 +18,7 @@
 ``mirrors``    the mirror, set up from the configuration
 ``replay``     a stored pair run again
 ``views``      all of it as plain data, for the admin API
+``rollout_view`` one rollout of it
 ============== =======================================================================================
 
 A breach travels token → ``judge.fork_seen`` → ``desk`` → ``publisher.roll_back`` without waiting for
