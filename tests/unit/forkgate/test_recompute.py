@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from comparator.comparison import Comparison
-from comparator.evidence import EvidenceReader, EvidenceStore, JournalEntry
+from comparator.evidence import EvidenceError, EvidenceReader, EvidenceStore, JournalEntry
 from comparator.evidence.journal import decode_items, encode_items
 from comparator.evidence.rows import OBSERVED, STATE
 from comparator.pair import ForkSeen
@@ -441,3 +441,29 @@ def test_verdicts_of_an_older_forkgate_are_told_and_never_count_as_equal(tmp_pat
     code, out, _ = command(path)
     assert code == 4
     assert out.rstrip().endswith("not recomputed: an older forkgate stored it, without a journal")
+
+
+def test_evidence_that_was_folded_and_could_not_be_stored_is_a_gap_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gates are asked before anything is stored: what the disk then refuses was acted on all the same."""
+    monkeypatch.setattr(module, "SNAPSHOT_EVERY", 30)
+
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await judged(bench, range(1, 4))
+            odd = comparison(pair((2**70,), (2**70,), capture_id="odd"))
+            with pytest.raises(EvidenceError, match="a pair cannot be stored"):
+                await bench.judge.comparison_finished(odd, "edge-1", 50)
+            await judged(bench, range(4, 9))
+            bench.judge.live(traffic(1_000, 200))
+            await breached(bench)
+
+    run(main())
+    done = again(tmp_path / "evidence.db")
+    (told,) = done.told
+    assert "is gone: " in told
+    assert "no capture odd" in told
+    assert "gone on from the state stored at evidence" in told
+    assert (done.differing, done.problems) == (0, ())
+    assert done.verdicts[-1].equal is True

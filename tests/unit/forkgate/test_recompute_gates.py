@@ -37,9 +37,9 @@ suites:
   mine: {file: suite.jsonl, passes: 5}
 gates:
   rule_cases: {suite: mine}
-  accuracy: {suite: mine}
+  accuracy: {suite: mine, margin: 0.3}
   accuracy_of_traffic: {kind: accuracy, estimand: traffic, margin: 0.05}
-  structured_output: {suite: mine}
+  structured_output: {suite: mine, margin: 0.3}
   length: {suite: mine}
   refusal: {suite: mine}
   position_margins: {}
