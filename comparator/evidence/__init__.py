@@ -17,7 +17,9 @@ not import it.
 ``reader``     list, export, ledger counts; any number of readers beside the writer
 ``store``      the writer: batches in one transaction, deduplicated by (edge incarnation, sequence)
 ``retention``  ``max_bytes``
-``explain``    one fork in words and numbers, and what it can be traced to; pure
+``explain``    one pair in numbers, and what its fork can be traced to; pure
+``words``      the same for a terminal; pure
+``export``     comparisons as lines of JSON, and back; pure
 ``errors``     what can go wrong with a file, by what its user can do
 =============  =====================================================================================
 

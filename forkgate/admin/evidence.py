@@ -10,9 +10,10 @@ import msgspec
 from aiohttp import web
 
 from comparator.evidence import EvidenceReader, Shown
-from comparator.evidence.explain import as_text, explain
+from comparator.evidence.explain import explain
 from comparator.evidence.export import json_safe
 from comparator.evidence.trace import printable
+from comparator.evidence.words import as_text
 from comparator.floor import Floors
 from comparator.records import Arm
 from forkgate.admin.errors import json_response

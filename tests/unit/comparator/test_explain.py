@@ -8,9 +8,10 @@ import pytest
 from comparator.compare import compare
 from comparator.comparison import Comparison, SampleRef, Score
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
-from comparator.evidence.explain import Explanation, as_text, explain
+from comparator.evidence.explain import Explanation, explain
 from comparator.evidence.export import json_safe
 from comparator.evidence.trace import Sameness, trace_pair
+from comparator.evidence.words import as_text
 from comparator.pair import Pair
 from comparator.records import Arm, Fact, Outcome, Sampling
 from tests.support.exchanges import comparison, exchange, pair, plain_steps, step
