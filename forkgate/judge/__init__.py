@@ -14,6 +14,8 @@
 ``latchkeeper`` the latch, written on a thread of its own
 ``writer``     the evidence store, written on a thread of its own
 ``checkpoint`` what the next judge must know after a ``kill -9``
+``journal``    a rollout's events and states as the store keeps them, and back
+``recompute``  every stored verdict again, from the store's file alone
 ``fleet``      engines, opened and probed
 ``mirrors``    the mirror, set up from the configuration
 ``replay``     a stored pair run again

@@ -196,6 +196,12 @@ class Checkpoints:
             rows: tuple[JournalRow, ...] = await self._writer.call(
                 lambda store: store.journal_after(name, sequence, MAX_AGAIN), AGAIN_S
             )
+            known = self._desk.state(name).evidence
+            if rows and rows[0].before > known:
+                log.error(
+                    "evidence after the checkpoint is missing from the journal, the rest is taken in",
+                    extra={"rollout": name, "missing": f"{known + 1}-{rows[0].before}"},
+                )
             for start in range(0, len(rows), CHUNK):
                 # Some at a time: a comparison is large, and ten thousand of them would not fit.
                 chunk = rows[start : start + CHUNK]

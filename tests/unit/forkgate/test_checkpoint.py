@@ -216,3 +216,21 @@ def test_a_checkpoint_that_another_time_wrote_is_read(tmp_path: Path) -> None:
             assert bench.desk.state(NAME) == state
 
     run(main())
+
+
+def test_events_that_are_left_out_for_their_number_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MAX_AGAIN", 4)
+
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await bench.checkpoints.save()
+            await evidence(bench, 1, 6)
+        async with Bench(tmp_path) as bench:
+            assert bench.desk.state(NAME).evidence == 4
+        assert "is missing from the journal" in caplog.text
+        (record,) = [one for one in caplog.records if "missing from the journal" in one.message]
+        assert record.missing == "1-6"  # type: ignore[attr-defined]
+
+    run(main())
