@@ -69,7 +69,8 @@ class Scan:
 
     def nothing(self) -> str:
         """What to say where no file is one of a model."""
-        held = ", ".join(shown(one.path) for one in (*self.files, *self.ignored)[:5])
+        paths = [one.path for one in self.files] + [one.path for one in self.ignored]
+        held = ", ".join(map(shown, paths[:5]))
         return (
             f"{shown(self.source.root)}: no file of a model is there, {f'only {held}' if held else 'nothing'}"
             ": name the folder that holds the weights"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engines.identity import artifact_digest
 from engines.reference.job import Event
 from engines.reference.model import LoadedModel
 from engines.reference.requests import ChatRequest, CompletionRequest, wants_logprobs
@@ -126,7 +125,7 @@ class Writer:
         environment = self._model.identity
         return {
             "environment_digest": environment.digest,
-            "artifact_digest": artifact_digest(environment.fields["model_files_sha256"]),
+            "artifact_digest": self._model.artifact["digest"],
             "dtype": environment.fields["dtype"],
             "adapter": "none",
             "seed": self._seed,

@@ -16,7 +16,10 @@ import torch
 import transformers
 from torch import nn
 
-from engines.identity import Identity, UnknownField, cpu_flags, cpu_model, files_sha256
+from engines.identity import Identity, UnknownField, cpu_flags, cpu_model
+from engines.identity.artifact import record_artifact
+from engines.identity.hash_cache import HashCache
+from engines.identity.trouble import ArtifactError
 from engines.reference.options import DType, EngineServerOptions, Matmul
 from engines.reference.rows import KeyValueRows
 
@@ -30,13 +33,6 @@ _NATIVE_FLAGS = {
     DType.BFLOAT16: ("avx512_bf16", "amx_bf16", "bf16", "svebf16"),
     DType.FLOAT16: ("avx512_fp16", "amx_fp16", "asimdhp"),
 }
-_MODEL_FILES = (
-    ".safetensors",
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-)
 
 
 class UnsupportedModel(ValueError):  # noqa: N818
@@ -78,6 +74,8 @@ class LoadedModel:
     sampling_defaults: dict[str, float]
     chat_template: str | None
     identity: Identity
+    artifact: dict[str, Any]
+    """The artifact record of the folder, as its JSON document."""
     cache_argument: str
 
     def new_rows(self, max_rows: int) -> KeyValueRows:
@@ -113,6 +111,8 @@ def load(options: EngineServerOptions) -> LoadedModel:
         UnsupportedModel: the folder holds no such model, or one with another kind of attention.
     """
     folder = pathlib.Path(options.model_dir)
+    cache = HashCache.default()
+    artifact = _artifact(folder, cache)
     torch.set_num_threads(options.threads)
     transformers.utils.logging.disable_progress_bar()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -126,6 +126,9 @@ def load(options: EngineServerOptions) -> LoadedModel:
         _widen(network)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     parameters = inspect.signature(network.forward).parameters
+    # All sums are known by now, so a second look costs a stat of each file.
+    if cache is not None and _artifact(folder, cache)["digest"] != artifact["digest"]:
+        raise UnsupportedModel(f"--model {folder}: its files changed while they were loaded: start again")
     return LoadedModel(
         network=network,
         tokenizer=tokenizer,
@@ -135,7 +138,8 @@ def load(options: EngineServerOptions) -> LoadedModel:
         eos_token_ids=_eos_token_ids(network, tokenizer),
         sampling_defaults=_sampling_defaults(network.generation_config),
         chat_template=tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else None,
-        identity=_identity(options, folder, matmul, network),
+        identity=_identity(options, artifact["digest"], matmul, network),
+        artifact=artifact,
         cache_argument="cache" if "cache" in parameters else "past_key_values",
     )
 
@@ -180,7 +184,15 @@ def _sampling_defaults(generation: Any) -> dict[str, float]:
     return {name: told[name] for name in names if told.get(name) is not None}
 
 
-def _identity(options: EngineServerOptions, folder: pathlib.Path, matmul: Matmul, network: Any) -> Identity:
+def _artifact(folder: pathlib.Path, cache: HashCache | None) -> dict[str, Any]:
+    """The record of what is loaded; sums of files that have not changed since they were hashed are known."""
+    try:
+        return record_artifact(folder, cache=cache).to_json()
+    except ArtifactError as error:
+        raise UnsupportedModel(f"--model {folder}: {error}") from error
+
+
+def _identity(options: EngineServerOptions, artifact_digest: str, matmul: Matmul, network: Any) -> Identity:
     accelerator: Any = UnknownField("no accelerator: the model runs on the CPU")
     if options.device.startswith("cuda"):
         accelerator = torch.cuda.get_device_name(options.device)
@@ -204,6 +216,6 @@ def _identity(options: EngineServerOptions, folder: pathlib.Path, matmul: Matmul
             "cpu_model": cpu_model(),
             "cpu_flags": cpu_flags(),
             "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "model_files_sha256": files_sha256(folder, _MODEL_FILES),
+            "artifact_digest": artifact_digest,
         }
     )

@@ -2,7 +2,7 @@
 
 Routes: ``/v1/completions``, ``/v1/chat/completions`` (each also ``/render``: the token IDs and the effective
 parameters, without generating), ``/v1/models``, ``/tokenize``, ``/health``, ``/version``, ``/metrics``,
-``/forkgate/identity``. Every answer carries the environment's digest in a header.
+``/forkgate/identity``, ``/forkgate/artifact``. Every answer carries the environment's digest in a header.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class ReferenceServer:
                 web.get("/version", self._version),
                 web.get("/metrics", self._metrics),
                 web.get("/forkgate/identity", self._identity),
+                web.get("/forkgate/artifact", self._artifact),
             ]
         )
         return app
@@ -236,6 +237,9 @@ class ReferenceServer:
 
     async def _identity(self, _http: web.Request) -> web.Response:
         return web.json_response(body=_encode(self._model.identity.to_json()))
+
+    async def _artifact(self, _http: web.Request) -> web.Response:
+        return web.json_response(body=_encode(self._model.artifact))
 
     async def _metrics(self, _http: web.Request) -> web.Response:
         running, waiting, held, generated = self._batch.load()

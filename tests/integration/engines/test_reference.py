@@ -34,6 +34,7 @@ from engines.base import (
     Prompt,
     Steps,
 )
+from engines.identity.artifact_json import from_json
 from engines.sse import DONE, EventParser
 from tests.support.engine_process import EngineProcess, reference_engine
 from tests.support.tiny_model import EOS
@@ -149,7 +150,7 @@ def test_rendering_tells_the_ids_and_the_effective_parameters(engine: EngineProc
     assert ask(engine, "/v1/completions/render", prompt="a")[0]["sampling_params"]["max_tokens"] == 16
 
 
-def test_every_answer_names_the_environment(engine: EngineProcess) -> None:
+def test_every_answer_names_the_environment(engine: EngineProcess, tiny_folder: pathlib.Path) -> None:
     _, answer, headers = post(engine.url + "/v1/completions", {**COMPLETION, "forkgate_facts": True})
     with urllib.request.urlopen(engine.url + "/forkgate/identity", timeout=60) as told:
         identity = json.loads(told.read())
@@ -159,10 +160,12 @@ def test_every_answer_names_the_environment(engine: EngineProcess) -> None:
     assert facts["batch_size"] == [1] * 12
     assert (facts["seed"], facts["logprobs_mode"]) == (3, "raw_logprobs")
     assert identity["fields"]["dtype"] == facts["dtype"] == "float32"
-    files = identity["fields"]["model_files_sha256"]
-    assert "model.safetensors" in files
-    canonical = json.dumps(files, sort_keys=True, separators=(",", ":")).encode()
-    assert facts["artifact_digest"] == "sha256:" + hashlib.sha256(canonical).hexdigest()
+    with urllib.request.urlopen(engine.url + "/forkgate/artifact", timeout=60) as told:
+        artifact = json.loads(told.read())
+    weights = next(file for file in artifact["files"] if file["role"] == "weight")
+    served = tiny_folder / weights["path"]
+    assert weights["sha256"] == hashlib.sha256(served.read_bytes()).hexdigest()
+    assert from_json(artifact).digest == facts["artifact_digest"] == identity["fields"]["artifact_digest"]
 
 
 def test_a_seed_left_out_is_drawn_and_told(engine: EngineProcess) -> None:
