@@ -40,7 +40,7 @@ def show(
     exit_code: Annotated[
         bool,
         typer.Option(
-            "--exit-code", help="Exit 1 when rolled back, 3 while inconclusive, 4 on a gate's error."
+            "--exit-code", help="Exit 1 when rolled back, 3 while inconclusive or held, 4 on a gate's error."
         ),
     ] = False,
 ) -> None:
@@ -53,7 +53,7 @@ def show(
     else:
         data("\n".join(rollout_lines(one, named(config, state_dir))))
     if exit_code:
-        leave(_standing(one))
+        leave(standing(one))
 
 
 @app.command("lift")
@@ -80,10 +80,13 @@ def lift(
         data(f"{name}: lifted, {answer['rollout']['state']} at epoch {answer['epoch']}")
 
 
-def _standing(rollout: dict[str, Any]) -> Exit:
+def standing(rollout: dict[str, Any]) -> Exit:
+    """Where a rollout stands, as an exit status."""
     answers = {verdict["answer"] for verdict in rollout["verdicts"]}
     if rollout["latched"] is not None or "fail" in answers:
         return Exit.FAIL
     if "error" in answers:
         return Exit.UNMEASURED
+    if rollout["held"] is not None or rollout["state"] in ("self_check", "quick_check"):
+        return Exit.INCONCLUSIVE  # whatever the gates say, nothing goes on from here by itself
     return Exit.PASS if answers == {"pass"} else Exit.INCONCLUSIVE

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from forkgate.cli.exits import Exit
 from forkgate.cli.options import DEFAULT_FILE, named
-from forkgate.cli.status import describe, load_line, pairs_line, pool_lines, rollout_lines
+from forkgate.cli.rollout import standing
+from forkgate.cli.status import describe, load_line, pairs_line, pool_lines, rollout_lines, verdict_line
 from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.tally import Tally
-from policies.rollout import Observed, start, step
+from forkgate.suites.run import SuiteProgress
+from policies.policy import load_policy
+from policies.rollout import CheckAnswer, CheckDone, CheckKind, Observed, RolloutState, start, step
+from policies.verdict import Answer
+from tests.unit.policies import test_rollout_holds as holds
 from tests.unit.policies.test_gates import fork_seen
 from tests.unit.policies.test_rollout import plan
 
@@ -127,4 +133,72 @@ def test_engine_says_when_it_answered_last() -> None:
     assert pool_lines({"name": "new", "home": False, "endpoints": [endpoint]})[-1] == (
         "  http://new  vllm: not answering since 2026-01-02 03:04:05 UTC: connection refused, "
         "last answered 1 min ago"
+    )
+
+
+def viewed(state: RolloutState, **rest: Any) -> dict[str, Any]:
+    return {**rollout_view(state, Tally(), **rest), "shadow": None, "load": None}
+
+
+def test_check_that_failed_is_told_with_the_way_on() -> None:
+    made = start(plan(checks=(CheckKind.SELF_CHECK, CheckKind.QUICK_CHECK)))
+    assert "  self check running" in rollout_lines(viewed(made, checking=True))
+    found = CheckDone(
+        kind=CheckKind.SELF_CHECK, answer=CheckAnswer.FAILED, summary="2 of 10 forked", unix_s=1.0
+    )
+    rollout = viewed(step(made, found)[0])
+    lines = rollout_lines(rollout)
+    assert "rollout old-to-new  old → new  self_check" in lines
+    assert "  self check failed: 2 of 10 forked" in lines
+    assert "  quick check to do" in lines
+    assert "  HELD until somebody has looked (check): self_check failed: 2 of 10 forked" in lines
+    assert "  go on with: forkgate rollout lift old-to-new --reason '...'" in lines
+    assert standing(rollout) is Exit.INCONCLUSIVE
+
+
+def test_choice_is_told_way_by_way() -> None:
+    slow = holds.plan(holds.Slow(says=((Answer.FAIL, False),)))
+    lines = rollout_lines(viewed(step(start(slow), holds.ITEM)[0]))
+    (held,) = [line for line in lines if "HELD" in line]
+    assert "(choice): scripted failed: 1. At level token" in held
+    assert [
+        line for line in lines if line.startswith(("    1. relax", "    2. choose", "    3. give"))
+    ] == lines[lines.index(held) + 1 : lines.index(held) + 4]
+
+
+def test_suite_under_way_and_forks_by_class_are_told() -> None:
+    policy = load_policy(
+        "level: statistical\nalpha: 0.05\ngates: {rule_cases: {}}\nsuites: {starter: {passes: 5}}", "p"
+    ).with_suites({"starter": "sha256:" + "0" * 64})
+    at = SuiteProgress(
+        suite="starter", stage="canary", asked=5000, run=1200, failed=0, passage=1, passes=5, waiting="busy"
+    )
+    rollout = viewed(start(plan(policy=policy)), progress=[at])
+    rollout |= {"fork_classes": {"candidate": {"tie_flip": 3, "truncation": 1}}, "pairs": 40}
+    lines = rollout_lines(rollout)
+    assert "  suite starter 1200 of 5000 answers, pass 2 of 5, waits: busy" in lines
+    assert "  forks of the candidate in 40 pairs: tie flip 3, truncation 1" in lines
+    waiting = rollout_lines(viewed(start(plan(policy=policy))))
+    assert "  suite starter waits for its turn, 5 passes" in waiting
+
+
+def test_verdict_tells_what_it_rests_on() -> None:
+    assert verdict_line(
+        {
+            "gate": "fork_hazard",
+            "answer": "inconclusive",
+            "value": 1.2,
+            "limit": 1.5,
+            "n": 80,
+            "reason": "not yet",
+            "interval": [0.9, 1.6],
+            "rollback_nats": 2.5,
+            "rollback_threshold_nats": 6.9,
+            "promotion_nats": -1.0,
+            "promotion_threshold_nats": 3.0,
+            "alpha": 0.001,
+        }
+    ) == (
+        "  gate fork_hazard: inconclusive, value 1.2, limit 1.5, interval 0.9 to 1.6, rollback 2.5 of 6.9 nats, "
+        "promotion -1 of 3 nats, alpha 0.001, n 80: not yet"
     )
