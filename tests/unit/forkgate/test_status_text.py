@@ -199,6 +199,6 @@ def test_verdict_tells_what_it_rests_on() -> None:
             "alpha": 0.001,
         }
     ) == (
-        "  gate fork_hazard: inconclusive, value 1.2, limit 1.5, interval 0.9 to 1.6, rollback 2.5 of 6.9 nats, "
-        "promotion -1 of 3 nats, alpha 0.001, n 80: not yet"
+        "  gate fork_hazard: inconclusive, value 1.2, limit 1.5, interval 0.9 to 1.6, "
+        "rollback 2.5 of 6.9 nats, promotion -1 of 3 nats, alpha 0.001, n 80: not yet"
     )
