@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forkgate.config import schema
-from tools import proto
+from tools import proto, starter_suite
 
 GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "make proto": proto.render,
     "make schema": schema.render,
+    "python -m tools.starter_suite": starter_suite.render,
 }
 """The command that writes the files, for the message, to the function that knows their content."""
 
