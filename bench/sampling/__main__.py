@@ -16,10 +16,11 @@ import numpy as np
 from bench.sampling import equality, fixed, ours
 from bench.sampling.data import FOLDER, Answers, DataError, Environment, read
 from bench.sampling.resample import REPLICATES, Pool
+from bench.statistics.findings import at_most
 
 ALPHA = 0.05
 POWER = 0.8
-GRID = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320)
+GRID = (5, 10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320)
 """Comparisons that the fixed-n tests may be given."""
 PERMUTATIONS = 200
 CONTROL = "rebatched"
@@ -157,7 +158,7 @@ def measure(
         if not coupled:
             into[f"Model Equality Testing, {kind}"] = fixed_n(found["equality"], tokens)
         into[f"paired permutation, {kind}"] = fixed_n(found["paired"], tokens)
-        if coupled and change.of == "baseline" and change.name != CONTROL:
+        if coupled and change.of == "baseline":
             control = answers[CONTROL]
             stopped = ours.mismatch_stops(first, second, control, scale.seed, scale.streams, ALPHA)
             into["mismatch beyond the control's, same seeds"] = sequential(stopped, 1.5 * tokens)
@@ -183,12 +184,16 @@ def measure_equal(pool: Executor, answers: dict[str, Answers], measured: Measure
         into = measured.false_alarms[name] = {
             "sequential MMD, at any look": rejected / len(all_stops),
             "streams": len(all_stops),
+            "holds": at_most(rejected, len(all_stops), ALPHA),
         }
         found = power.result()
         for test, shares in found.items():
             if shares:
                 into[f"{test}, peeked at {len(shares) - 1} n"] = round(shares.pop(PEEKED), 4)
                 into[f"{test}, at one n (mean over n)"] = round(float(np.mean(list(shares.values()))), 4)
+        if coupled:
+            found_bounds = ours.bounds(first, second, scale.seed, 5, ALPHA)
+            into["upper bound on TV, a token"] = round(float(np.median(found_bounds)), 3)
         sys.stderr.write(f"equal arms, {name}: {time.monotonic() - scale.started_s:.0f} s\n")
 
 
@@ -196,10 +201,10 @@ class Scale:
     """How much is drawn."""
 
     def __init__(self, quick: bool, seed: int, workers: int) -> None:
-        self.streams = 20 if quick else 100
-        self.resamples = 20 if quick else 100
-        self.equal_streams = 100 if quick else 400
-        self.asked = 2 if quick else 6
+        self.streams = 10 if quick else 60
+        self.resamples = 10 if quick else 60
+        self.equal_streams = 20 if quick else 200
+        self.asked = 1 if quick else 6
         self.seed = seed
         self.workers = workers
         self.started_s = time.monotonic()
@@ -253,7 +258,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 4
     scale = Scale(options.quick, options.seed, options.workers)
-    changes = [one for one in environments.values() if one.name != one.of and not one.first_seed]
+    changes = [
+        one
+        for one in environments.values()
+        if one.name not in (one.of, CONTROL) and not one.first_seed  # the rest is equal arms
+    ]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
         measured = measure(pool, answers, changes, scale)
@@ -270,7 +279,8 @@ def main(arguments: list[str] | None = None) -> int:
             "model_equality_testing": measured.peer,
         }
         print(json.dumps(said))
-    return 1 if measured.peer["agrees"] is False else 0
+    quiet = all(alarms["holds"] for alarms in measured.false_alarms.values())
+    return 0 if quiet and measured.peer["agrees"] is not False else 1
 
 
 if __name__ == "__main__":
