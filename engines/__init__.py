@@ -14,38 +14,44 @@
 is a whole engine (torch, transformers), a process of its own that nothing here imports.
 
 A new engine is one module with a class of the :class:`~engines.base.Engine` shape and one line in
-:func:`open_engine`.
+:func:`open_engine`'s table.
+
+Nothing is imported until it is used: ``engines.identity`` runs alone inside an engine's image, where none of
+our dependencies are.
 """
 
 from __future__ import annotations
 
-import ssl
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from engines.base import (
-    Call,
-    CallKind,
-    CannotEncode,
-    Capability,
-    Encoding,
-    Engine,
-    EngineError,
-    EngineInvalid,
-    EngineOptions,
-    EngineRefused,
-    EngineTimeout,
-    EngineUnavailable,
-    Finish,
-    Load,
-    Probe,
-    Prompt,
-    Steps,
-)
-from engines.reference.client import ReferenceEngine
-from engines.vllm import VllmEngine
+if TYPE_CHECKING:
+    import ssl
 
-_KINDS: dict[str, type[VllmEngine] | type[ReferenceEngine]] = {
-    "vllm": VllmEngine,
-    "reference": ReferenceEngine,
+    from engines.base import (
+        Call,
+        CallKind,
+        CannotEncode,
+        Capability,
+        Encoding,
+        Engine,
+        EngineError,
+        EngineInvalid,
+        EngineOptions,
+        EngineRefused,
+        EngineTimeout,
+        EngineUnavailable,
+        Finish,
+        Load,
+        Probe,
+        Prompt,
+        Steps,
+    )
+
+# Module and class of each kind of engine.
+_KINDS: dict[str, tuple[str, str]] = {
+    "vllm": ("engines.vllm", "VllmEngine"),
+    "reference": ("engines.reference.client", "ReferenceEngine"),
 }
 
 
@@ -66,11 +72,21 @@ def open_engine(
         ValueError: an unknown kind.
     """
     try:
-        kind = _KINDS[options.kind]
+        module, name = _KINDS[options.kind]
     except KeyError:
         raise ValueError(f"engine.kind: {options.kind!r} is not one of {', '.join(_KINDS)}") from None
+    kind = getattr(importlib.import_module(module), name)
     engine: Engine = kind(base_url, options, tls, server_name)
     return engine
+
+
+def __getattr__(name: str) -> Any:
+    """The contract's names, from ``engines.base`` when they are first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module("engines.base"), name)
+    globals()[name] = found
+    return found
 
 
 __all__ = [
