@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bench.statistics import false_alarms
+from bench.sampling import data, ours
+from bench.statistics import draws, false_alarms, streams
 from bench.statistics.findings import at_most
 from comparator.sequential import (
     Counts,
     Detector,
     DetectorState,
+    PartingState,
+    PartingTest,
+    PositionsTest,
     SampleRatioTest,
     mean_interval,
     rejects,
@@ -127,3 +131,44 @@ def test_a_fault_after_the_change_is_found_within_a_fraction_of_the_run_length()
             delay += 1
         delays.append(delay)
     assert float(np.median(delays)) < 400  # of a run length of 200,000
+
+
+def test_equal_arms_are_told_apart_by_their_answers_no_more_often_than_alpha():
+    """750 streams of 150 comparisons, of which half the replicates share a seed; bound: CHANCE."""
+    events = batches(false_alarms.sampling_batch, 31, 3, 150)
+    assert events["sampling MMD"] <= most(750, false_alarms.ALPHA)
+
+
+def test_equal_arms_move_no_position_more_often_than_alpha():
+    """200 streams of 60 comparisons, four positions together; bound: CHANCE."""
+    rng, test, rows = np.random.default_rng(32), PositionsTest(positions=4, buckets=16), 200
+    equal = draws.Draws(rng, streams.level_of(rng, rows, 60))
+    states = [test.initial()] * rows
+    for n in range(60):
+        tokens = equal.at(n).tolist()
+        states = [test.step(state, *said) for state, said in zip(states, tokens, strict=True)]
+    assert sum(bool(test.moved(state, 0.05)) for state in states) <= most(rows, 0.05)
+
+
+def test_the_next_tokens_total_variation_is_bounded_at_every_look():
+    """400 streams of 80 comparisons, two answers each of up to 24 tokens that part at every token with
+    probability .04, all together or each by itself; bound: CHANCE."""
+    rng, test, wrong = np.random.default_rng(33), PartingTest(limit=0.1), 0
+    for stream in range(400):
+        state, ever = PartingState(), False
+        for n in range(80):
+            part_at = rng.geometric(0.04, size=2) if stream % 2 else np.repeat(rng.geometric(0.04), 2)
+            length = rng.integers(1, 25)
+            together = np.minimum(part_at, length)
+            state = test.step(state, together.tolist(), (part_at <= length).tolist())
+            ever |= n % 5 == 4 and test.bound(state, 0.05) < 0.04
+        wrong += ever
+    assert wrong <= most(400, 0.05)
+    assert test.bound(state, 0.05) < 0.08
+
+
+def test_real_answers_of_one_environment_are_not_told_apart():
+    """40 streams of 60 comparisons of a real model's answers, dealt out to two arms; bound: CHANCE."""
+    _, answers = data.read()
+    stops = ours.mmd_stops((answers["baseline"], answers["again"], False, True, 34, 40, 0.05))
+    assert sum(stop is not None for stop in stops) <= most(40, 0.05)
