@@ -13,19 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.sampling import equality, fixed, ours
+from bench.sampling import equality, fixed, ours, power
 from bench.sampling.data import FOLDER, Answers, DataError, Environment, read
+from bench.sampling.power import ALPHA, PEEKED
 from bench.sampling.resample import REPLICATES, Pool
 from bench.statistics.findings import at_most
 
-ALPHA = 0.05
 POWER = 0.8
-GRID = (5, 10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320)
-"""Comparisons that the fixed-n tests may be given."""
-PERMUTATIONS = 200
 CONTROL = "rebatched"
-PEEKED = 0
-"""Stands for "at any n of the grid" among the n."""
 CHECKED = 20
 """Comparisons at which the package is asked as well."""
 
@@ -60,49 +55,19 @@ def sequential(stops: list[int | None], tokens: float) -> dict[str, Any]:
     }
 
 
-def fixed_n(power: dict[int, float], tokens: float) -> dict[str, Any]:
+def fixed_n(shares: dict[int, float], tokens: float) -> dict[str, Any]:
     """The first n of the grid whose power, and that of every larger one, is enough."""
-    power = {n: share for n, share in power.items() if n != PEEKED}
+    shares = {n: share for n, share in shares.items() if n != PEEKED}
     enough = None
-    for n in sorted(power, reverse=True):
-        if power[n] < POWER:
+    for n in sorted(shares, reverse=True):
+        if shares[n] < POWER:
             break
         enough = n
     return {
         "comparisons": enough,
         "tokens": None if enough is None else round(enough * tokens),
-        "power": {str(n): round(share, 3) for n, share in sorted(power.items())},
+        "power": {str(n): round(share, 3) for n, share in sorted(shares.items())},
     }
-
-
-def fixed_powers(
-    job: tuple[Answers, Answers, bool, bool, int, int],
-) -> dict[str, dict[int, float]]:
-    """Share of resamples in which each fixed-n test rejects, by n."""
-    first, second, coupled, equal, seed, resamples = job
-    pool = Pool(first, second)
-    kernel = fixed.Kernel(pool)
-    found: dict[str, dict[int, float]] = {"equality": {}, "paired": {}}
-    peeked = {"equality": 0.0, "paired": 0.0}
-    grid = [n for n in GRID if n <= pool.most]
-    for number in range(resamples):
-        rng = np.random.default_rng((seed, number))
-        order, picks = pool.stream(rng, coupled=coupled, equal=equal)
-        products = fixed.gram(kernel, order, picks)
-        ever = {"equality": False, "paired": False}
-        for n in grid:
-            p = {"paired": fixed.paired_test(products[:n, :n], PERMUTATIONS, rng)}
-            if not coupled:  # the published test takes samples to be independent
-                p["equality"], _ = fixed.equality_test(kernel, order[:n], picks[:n], PERMUTATIONS, rng)
-            for test, value in p.items():
-                found[test][n] = found[test].get(n, 0.0) + (value <= ALPHA) / resamples
-                ever[test] |= value <= ALPHA
-        for test, rejected in ever.items():
-            peeked[test] += rejected / resamples
-    for test, share in peeked.items():
-        if found[test]:
-            found[test][PEEKED] = share
-    return found
 
 
 def ask_package(first: Answers, second: Answers, seed: int, times: int) -> dict[str, Any]:
@@ -146,14 +111,14 @@ def measure(
                 pool.submit(ours.mmd_stops, (first, second, coupled, False, seed * 100 + part, size, ALPHA))
                 for part, size in enumerate(scale.parts(scale.streams))
             ]
-            power = pool.submit(fixed_powers, (first, second, coupled, False, seed, scale.resamples))
-            waiting.append((change, coupled, stops, power))
-    for change, coupled, stops, power in waiting:
+            powers = pool.submit(power.fixed_powers, (first, second, coupled, False, seed, scale.resamples))
+            waiting.append((change, coupled, stops, powers))
+    for change, coupled, stops, powers in waiting:
         first, second = answers[change.of], answers[change.name]
         tokens = 2 * REPLICATES * Pool(first, second).mean_tokens
         into = measured.changes.setdefault(change.name, {"tv": change.tv, "temperature": change.temperature})
         kind = "same seeds" if coupled else "other seeds"
-        found = power.result()
+        found = powers.result()
         into[f"sequential MMD, {kind}"] = sequential([s for part in stops for s in part.result()], tokens)
         if not coupled:
             into[f"Model Equality Testing, {kind}"] = fixed_n(found["equality"], tokens)
@@ -178,7 +143,7 @@ def measure_equal(pool: Executor, answers: dict[str, Answers], measured: Measure
             pool.submit(ours.mmd_stops, (first, second, coupled, True, seed * 100 + part, size, ALPHA))
             for part, size in enumerate(scale.parts(scale.equal_streams))
         ]
-        power = pool.submit(fixed_powers, (first, second, coupled, True, seed, scale.equal_streams))
+        powers = pool.submit(power.fixed_powers, (first, second, coupled, True, seed, scale.equal_streams))
         all_stops = [stop for part in stops for stop in part.result()]
         rejected = sum(stop is not None for stop in all_stops)
         into = measured.false_alarms[name] = {
@@ -186,7 +151,7 @@ def measure_equal(pool: Executor, answers: dict[str, Answers], measured: Measure
             "streams": len(all_stops),
             "holds": at_most(rejected, len(all_stops), ALPHA),
         }
-        found = power.result()
+        found = powers.result()
         for test, shares in found.items():
             if shares:
                 into[f"{test}, peeked at {len(shares) - 1} n"] = round(shares.pop(PEEKED), 4)
