@@ -2,7 +2,8 @@
 
 Baseline and candidate are reference engines in bfloat16, where the batch moves logits. Live load keeps eight
 requests at a time in the baseline's batches; the candidate runs nothing but shadow arms. So equal
-environments fork, and only a verdict that knows the baseline's own noise may call them equal.
+environments fork, and only a verdict that knows the baseline's own noise may call them equal. (The old pool
+names its endpoint as `shadow_endpoints` too: shadows there wait for no lull, which this load never leaves.)
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CONFIG = """
 listen: {{host: 127.0.0.1, port: 0, workers: 1}}
 state_dir: state
 pools:
-  - {{name: old, endpoints: ["{old}"], engine: {{kind: reference}}}}
+  - {{name: old, endpoints: ["{old}"], shadow_endpoints: ["{old}"], engine: {{kind: reference}}}}
   - {{name: new, endpoints: ["{new}"], engine: {{kind: reference}}}}
 home: old
 rollouts:
