@@ -154,7 +154,8 @@ def measure_equal(pool: Executor, answers: dict[str, Answers], measured: Measure
         found = powers.result()
         for test, shares in found.items():
             if shares:
-                into[f"{test}, peeked at {len(shares) - 1} n"] = round(shares.pop(PEEKED), 4)
+                peeked = shares.pop(PEEKED)
+                into[f"{test}, peeked at {len(shares)} n"] = round(peeked, 4)
                 into[f"{test}, at one n (mean over n)"] = round(float(np.mean(list(shares.values()))), 4)
         if coupled:
             found_bounds = ours.bounds(first, second, scale.seed, 5, ALPHA)
