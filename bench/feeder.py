@@ -1,6 +1,7 @@
 """Captures for a judge, without an edge: the edge's own link client, fed by hand.
 
-What it offers is what an edge would: 2 KiB chat calls with ids of their own, over the real wire.
+What it offers is what an edge would: 2 KiB chat calls with ids and conversations of their own, over the real
+wire.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator
 
 from bench.machine import BenchError
-from bench.payloads import PATH, REQUEST_BODY, TENANT
+from bench.payloads import PATH, TENANT, another_body
 from bench.routes import LIVE, ROLLOUT, shadow_table
 from policies.routes import RouteTable, TenantName
 from proxy.edge.ports import CaptureHead
@@ -59,7 +60,7 @@ class Feeder:
             live_pool=LIVE,
             received_unix_s=time.time(),
         )
-        self._link.offer(self._link.begin(), head, REQUEST_BODY)
+        self._link.offer(self._link.begin(), head, another_body(self.offered))
 
 
 @contextlib.asynccontextmanager

@@ -78,6 +78,15 @@ STREAM_BODY = _body(stream=True, size=2048)
 assert len(STREAM_BODY) not in REQUEST_BODIES
 REQUEST_BODY = REQUEST_BODIES[REQUEST_SIZES[16]]
 """One of them."""
+_NUMBER = 16
+_BEFORE, _, _AFTER = REQUEST_BODY.partition(_QUESTION[:_NUMBER].encode())
+assert _AFTER
+
+
+def another_body(number: int) -> bytes:
+    """:data:`REQUEST_BODY` as another conversation, of the same length: no two numbers ask the same."""
+    return b"%s%0*d%s" % (_BEFORE, _NUMBER, number, _AFTER)
+
 
 _STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC8341082276BF3A27251
 """Odd, so that all of 2^192 trace and span ids come before one comes again."""

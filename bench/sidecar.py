@@ -112,6 +112,28 @@ gates:
 """
 
 
+_WATCHING_POLICY = """\
+level: statistical
+alpha: 0.05
+gates:
+  token_equality: {minimum_pairs: 1000000000}
+  fork_hazard: {}
+  logit_error: {maximum_nats: 2}
+  distribution_shift: {}
+  sampling: {}
+  shadow_errors: {kind: error_rate, source: shadow, maximum: 0.05}
+  live_errors: {kind: error_rate, source: live, maximum: 0.02}
+  ttft: {source: live, maximum_s: 1000000}
+"""
+
+
+def watching_policy(directory: Path) -> str:
+    """A policy with every gate that reads comparisons of drawn answers, and the live ones beside them."""
+    file = directory / "watching.yaml"
+    file.write_text(_WATCHING_POLICY)
+    return str(file)
+
+
 def patient_policy(directory: Path) -> str:
     """A policy that no candidate of the bench breaches: its trouble goes on as long as it is watched."""
     file = directory / "patient.yaml"

@@ -2,8 +2,10 @@
 
 ``forkgate judge`` alone on the proxy's core; two engine stubs and the captures come from the other one. Each
 pair is two answers of 64 tokens with a top-20 for every token, each token sent in a write of its own. More
-captures are offered than the judge can take, so it is always busy: what is measured is its capacity.
-Pairs are counted as the store's ledger counts them, after the transaction that holds them.
+captures are offered than the judge can take, so it is always busy: what is measured is its capacity. A tenth
+of them run on the baseline once more (the control), each is another conversation, and the policy has every
+gate that reads them, statistics included. Controls are no pairs of this figure: their cost is in it, their
+number is not. Pairs are counted as the store's ledger counts them, after the transaction that holds them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from bench.cases import Run
 from bench.feeder import Feeder, feeder
 from bench.machine import BenchError
 from bench.report import Figure
-from bench.sidecar import Sidecar, configuration, engine_stub, sidecar
+from bench.sidecar import Sidecar, configuration, engine_stub, sidecar, watching_policy
 from bench.stats import median_with_interval
 
 KEYS = ("judge_pairs_per_s",)
@@ -32,6 +34,7 @@ _STEP_S = 0.002
 SHADOW: dict[str, object] = {
     "percent": 100,
     "token_only_percent": 0,
+    "control_percent": 10,
     "max_tokens": 64,
     "logprobs": 20,
     "in_flight": _IN_FLIGHT,
@@ -51,7 +54,12 @@ async def run(run: Run) -> list[Figure]:
         baseline = stack.enter_context(engine_stub(run.cores, step_s=_STEP_S))
         candidate = stack.enter_context(engine_stub(run.cores, step_s=_STEP_S))
         config = configuration(
-            directory / "state", live_url=baseline.url, baseline=baseline, candidate=candidate, shadow=SHADOW
+            directory / "state",
+            live_url=baseline.url,
+            baseline=baseline,
+            candidate=candidate,
+            shadow=SHADOW,
+            policy=watching_policy(directory),
         )
         judge = stack.enter_context(sidecar(run.cores, "judge", directory, config))
         async with feeder(f"unix:{judge.state_dir}/link.sock") as source:
