@@ -1,4 +1,4 @@
-"""What vLLM and the reference engine have in common: OpenAI's completions over HTTP, with token IDs.
+"""What the HTTP adapters have in common: OpenAI's completions, with token IDs, and the ways around them.
 
 :class:`OpenAIEngine` runs a prompt and streams its steps; subclasses say how a call is encoded, where the
 endpoint tells its load, and what else is known of its answers.
@@ -36,6 +36,8 @@ class ModelCard(msgspec.Struct, frozen=True):
     """The part of ``/v1/models`` that is used."""
 
     id: str
+    parent: str | None = None
+    """The base model, where this is an adapter over one."""
     max_model_len: int | None = None
     max_logprobs: int | None = None
 
@@ -148,9 +150,9 @@ class OpenAIEngine:
     async def load(self) -> Load:
         raise NotImplementedError
 
-    async def metrics(self) -> dict[str, float]:
-        """``/metrics`` in Prometheus text: name without labels → sum over its series."""
-        body = await self.endpoint.get("/metrics")
+    async def metrics(self, path: str = "/metrics") -> dict[str, float]:
+        """A page of Prometheus text: name without labels → sum over its series."""
+        body = await self.endpoint.get(path)
         sums: dict[str, float] = {}
         for line in (body or b"").decode("utf-8", "replace").splitlines():
             if line and not line.startswith("#"):
@@ -159,13 +161,13 @@ class OpenAIEngine:
                 try:
                     sums[name] = sums.get(name, 0.0) + float(value)
                 except ValueError as error:
-                    raise EngineInvalid(self.base_url, f"/metrics: {line!r} is no sample") from error
+                    raise EngineInvalid(self.base_url, f"{path}: {line!r} is no sample") from error
         return sums
 
     async def refuses(self, prompt: Prompt, field: str, value: object) -> bool:
         """Whether this prompt is refused when ``field`` of its request has this value. For the probe."""
         path, body, _ = self.request_of(prompt)
-        body.pop("stream_options")
+        body.pop("stream_options", None)
         try:
             await self.endpoint.post(path, {**body, "stream": False, field: value})
         except EngineRefused:

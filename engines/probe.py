@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -39,6 +39,7 @@ _ANY_IDS: tuple[int, ...] = (17, 29, 113, 57, 211)
 _DEPTHS = (20, 5, 1)
 _SEEDED_TOKENS = 16
 _SEED_TRIES = 3
+_EFFECT_TOKENS = 8
 _LONG_TOKENS = 400
 _ABORT_TRIES = 40
 _ABORT_PAUSE_S = 0.25
@@ -60,6 +61,10 @@ class Probed(Protocol):
         ...
 
 
+class NoLoad(Exception):  # noqa: N818
+    """An endpoint that is watched tells no load."""
+
+
 class Found(msgspec.Struct, kw_only=True):
     """What was shown, and the reason for each thing that was not."""
 
@@ -78,8 +83,26 @@ class Found(msgspec.Struct, kw_only=True):
 class Prober:
     """Runs every check against one endpoint. One that cannot be reached raises: it has no findings."""
 
-    def __init__(self, engine: Probed, model: str, *, deepest: int | None = None) -> None:
+    def __init__(
+        self,
+        engine: Probed,
+        model: str,
+        *,
+        deepest: int | None = None,
+        absent: Mapping[Capability, str] | None = None,
+        echoes: bool = True,
+        false_salt: object = "",
+    ) -> None:
+        """Args:
+        deepest: a top-k depth to try besides the usual ones.
+        absent: what this engine's API has no field for, with the reason; not tried.
+        echoes: False for an API that never tells the prompt it ran: two prompts' effects are compared then.
+        false_salt: a ``cache_salt`` that a server which reads the field refuses.
+        """
         self._engine = engine
+        self._absent = dict(absent or {})
+        self._echoes = echoes
+        self._false_salt = false_salt
         self._model = model
         self._depths = _DEPTHS if deepest is None else tuple(sorted({deepest, *_DEPTHS}, reverse=True))
         self._deepest = deepest
@@ -89,13 +112,19 @@ class Prober:
     async def run(self) -> Found:
         await self._encodes()
         await self._generates()
-        if Capability.TOKEN_OUT in self._found.has:
-            await self._seeds()
-            await self._salts()
-            await self._priorities()
-            await self._aborts()
-        else:
-            for capability in (Capability.SEED, Capability.CACHE_SALT, Capability.PRIORITY, Capability.ABORT):
+        if Capability.TOKEN_OUT in self._found.has and not self._echoes:
+            await self._reads_prompt()
+        for capability, check in (
+            (Capability.SEED, self._seeds),
+            (Capability.CACHE_SALT, self._salts),
+            (Capability.PRIORITY, self._priorities),
+            (Capability.ABORT, self._aborts),
+        ):
+            if capability in self._absent:
+                self._found.missing[capability] = self._absent[capability]
+            elif Capability.TOKEN_OUT in self._found.has:
+                await check()
+            else:
                 self._found.missing[capability] = "not tried: no token IDs come back"
         return self._found
 
@@ -152,12 +181,33 @@ class Prober:
             self._has(Capability.TOKEN_OUT)
         else:
             self._found.missing[Capability.TOKEN_OUT] = "an answer of 4 tokens held no token ID"
-        if finish.prompt_token_ids == self._prompt_ids:
+        if not self._echoes:
+            self._found.missing[Capability.TOKEN_IN] = "not tried: no token IDs come back"
+        elif finish.prompt_token_ids == self._prompt_ids:
             self._has(Capability.TOKEN_IN)
         else:
             self._found.missing[Capability.TOKEN_IN] = (
                 "no prompt_token_ids came back, so nothing proves which prompt ran"
             )
+
+    async def _reads_prompt(self) -> None:
+        # No echo proves which prompt ran, but its effect shows that its IDs are read: the most likely words
+        # after a prompt and after its mirror image are others. The adapter checks the prompt's length.
+        try:
+            forth, _ = await self._run(seed=1, tokens=_EFFECT_TOKENS, temperature=0.0)
+            back, _ = await self._run(
+                seed=1, tokens=_EFFECT_TOKENS, temperature=0.0, prompt_ids=self._prompt_ids[::-1]
+            )
+        except (EngineRefused, EngineInvalid) as error:
+            self._found.missing[Capability.TOKEN_IN] = str(error)
+            return
+        if forth == back:
+            self._found.missing[Capability.TOKEN_IN] = (
+                "two prompts got the same tokens, so nothing shows that prompt token IDs are read"
+            )
+        else:
+            self._found.missing.pop(Capability.TOKEN_IN, None)
+            self._has(Capability.TOKEN_IN)
 
     async def _seeds(self) -> None:
         # A busy server's batch may move a draw by itself, so equal draws get a few tries. A server that
@@ -182,12 +232,13 @@ class Prober:
 
     async def _salts(self) -> None:
         # A salt's effect is the absence of a cache hit, which no answer shows. But a server that reads the
-        # field refuses an empty one.
-        if await self._engine.refuses(self._prompt(seed=1, tokens=1), "cache_salt", ""):
+        # field refuses a nonsensical one.
+        if await self._engine.refuses(self._prompt(seed=1, tokens=1), "cache_salt", self._false_salt):
             self._has(Capability.CACHE_SALT)
         else:
             self._found.missing[Capability.CACHE_SALT] = (
-                "an empty cache_salt was not refused, so the field is not read: turn prefix caching off"
+                f"a cache_salt of {self._false_salt!r} was not refused, so the field is not read: turn "
+                "prefix caching off"
             )
 
     async def _priorities(self) -> None:
@@ -205,43 +256,67 @@ class Prober:
 
     async def _aborts(self) -> None:
         """Drop a long generation and watch the endpoint's own count of requests fall."""
+        prompt = self._prompt(seed=1, tokens=_LONG_TOKENS)
         try:
             before = await self._busy()
-        except EngineError as error:
-            self._found.missing[Capability.ABORT] = f"the endpoint tells no load to see it by: {error}"
+            async with contextlib.aclosing(self._engine.generate(prompt)) as running:
+                async for _ in running:
+                    break
+            for _ in range(_ABORT_TRIES):
+                if await self._busy() <= before:
+                    self._has(Capability.ABORT)
+                    return
+                await asyncio.sleep(_ABORT_PAUSE_S)
+        except NoLoad as error:
+            self._found.missing[Capability.ABORT] = str(error)
             return
-        prompt = self._prompt(seed=1, tokens=_LONG_TOKENS)
-        async with contextlib.aclosing(self._engine.generate(prompt)) as running:
-            async for _ in running:
-                break
-        for _ in range(_ABORT_TRIES):
-            if await self._busy() <= before:
-                self._has(Capability.ABORT)
-                return
-            await asyncio.sleep(_ABORT_PAUSE_S)
         self._found.missing[Capability.ABORT] = (
             f"{_ABORT_TRIES * _ABORT_PAUSE_S:.0f} s after its connection was dropped a request still ran (or "
             "other traffic took its place)"
         )
 
     async def _busy(self) -> int:
-        load = await self._engine.load()
+        try:
+            load = await self._engine.load()
+        except EngineError as error:
+            raise NoLoad(f"the endpoint tells no load to see it by: {error}") from error
         return load.running + load.waiting
 
-    def _prompt(self, *, seed: int, tokens: int, logprobs: int = 0) -> Prompt:
+    def _prompt(
+        self,
+        *,
+        seed: int,
+        tokens: int,
+        logprobs: int = 0,
+        temperature: float = 1.0,
+        prompt_ids: tuple[int, ...] | None = None,
+    ) -> Prompt:
         identity = uuid.uuid4().hex
         return Prompt(
             exchange_id=f"probe-{identity}",
             model=self._model,
-            token_ids=self._prompt_ids,
-            sampling=Sampling(max_tokens=tokens, ignore_eos=True, seed=seed, logprobs=logprobs),
+            token_ids=self._prompt_ids if prompt_ids is None else prompt_ids,
+            sampling=Sampling(
+                max_tokens=tokens, temperature=temperature, ignore_eos=True, seed=seed, logprobs=logprobs
+            ),
             cache_salt=identity,
         )
 
-    async def _run(self, *, seed: int, tokens: int, logprobs: int = 0) -> tuple[list[int], Finish]:
+    async def _run(
+        self,
+        *,
+        seed: int,
+        tokens: int,
+        logprobs: int = 0,
+        temperature: float = 1.0,
+        prompt_ids: tuple[int, ...] | None = None,
+    ) -> tuple[list[int], Finish]:
+        prompt = self._prompt(
+            seed=seed, tokens=tokens, logprobs=logprobs, temperature=temperature, prompt_ids=prompt_ids
+        )
         ids: list[int] = []
         finish: Finish | None = None
-        async for part in self._engine.generate(self._prompt(seed=seed, tokens=tokens, logprobs=logprobs)):
+        async for part in self._engine.generate(prompt):
             if isinstance(part, Steps):
                 ids.extend(step.token_id for step in part.steps)
             else:

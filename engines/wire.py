@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -35,7 +35,7 @@ class _Usage(msgspec.Struct, gc=False):
     completion_tokens: int | None = None
 
 
-class _Choice(msgspec.Struct):
+class Choice(msgspec.Struct):
     index: int = 0
     text: str | None = None
     token_ids: list[int] | None = None
@@ -45,8 +45,8 @@ class _Choice(msgspec.Struct):
     stop_reason: int | str | None = None
 
 
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
+class Chunk(msgspec.Struct):
+    choices: list[Choice] = []
     prompt_token_ids: list[int] | None = None
     usage: _Usage | None = None
     system_fingerprint: str | None = None
@@ -78,11 +78,11 @@ class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
 
 
-class _ChatChoice(_Choice):
+class _ChatChoice(Choice):
     delta: _Delta | None = None
 
 
-class _ChatChunk(_Chunk):
+class _ChatChunk(Chunk):
     choices: list[_ChatChoice] = []  # type: ignore[assignment]
 
 
@@ -116,7 +116,7 @@ class _ChatLogprobs(msgspec.Struct):
     content: list[_ChatContent]
 
 
-_completion_chunk = msgspec.json.Decoder(_Chunk).decode
+_completion_chunk = msgspec.json.Decoder(Chunk).decode
 _bare_chunk = msgspec.json.Decoder(_BareChunk).decode
 _chat_chunk = msgspec.json.Decoder(_ChatChunk).decode
 _completion_logprobs = msgspec.json.Decoder(_CompletionLogprobs).decode
@@ -124,7 +124,7 @@ _generate_logprobs = msgspec.json.Decoder(_GenerateLogprobs).decode
 # Chat names stand as values: "token_id:12" loses its prefix and stays a JSON text, so it is read laxly.
 _chat_logprobs = msgspec.json.Decoder(_ChatLogprobs, strict=False).decode
 
-_Tops = list[tuple[float | None, Sequence[int], Sequence[float]]]
+Tops = list[tuple[float | None, Sequence[int], Sequence[float]]]
 
 
 class StreamDecoder(abc.ABC):
@@ -135,6 +135,9 @@ class StreamDecoder(abc.ABC):
         depth: top-k asked for, 0 for no logprobs.
         prompt: the token IDs sent, which an echo must repeat; None when the request went as itself.
     """
+
+    no_ids: ClassVar[str] = "the engine ignores return_token_ids, upgrade it"
+    """Why text may come without IDs."""
 
     def __init__(self, where: str, *, depth: int, prompt: tuple[int, ...] | None) -> None:
         self._where = where
@@ -198,15 +201,15 @@ class StreamDecoder(abc.ABC):
         )
 
     @abc.abstractmethod
-    def _decode(self, payload: bytes) -> _Chunk: ...
+    def _decode(self, payload: bytes) -> Chunk: ...
 
     @abc.abstractmethod
-    def _tops(self, given: bytes, token_ids: list[int]) -> _Tops: ...
+    def _tops(self, given: bytes, token_ids: list[int]) -> Tops: ...
 
-    def _text(self, choice: _Choice) -> str | None:
+    def _text(self, choice: Choice) -> str | None:
         return choice.text
 
-    def _note(self, chunk: _Chunk) -> None:
+    def _note(self, chunk: Chunk) -> None:
         if chunk.prompt_token_ids is not None:
             self._check_echo(chunk.prompt_token_ids)
         if chunk.usage is not None:
@@ -217,7 +220,7 @@ class StreamDecoder(abc.ABC):
             for name, value in chunk.forkgate_facts.items():
                 self.facts[name] = Fact(value=value)
 
-    def _choice(self, choice: _Choice, received_s: float, steps: list[Step]) -> None:
+    def _choice(self, choice: Choice, received_s: float, steps: list[Step]) -> None:
         if choice.index != 0:
             raise EngineInvalid(self._where, f"choice {choice.index} came where one choice was asked for")
         if choice.prompt_token_ids is not None:
@@ -232,9 +235,7 @@ class StreamDecoder(abc.ABC):
             else:
                 self._steps_alone(token_ids, text, received_s, steps)
         elif token_ids is None and text:
-            raise EngineInvalid(
-                self._where, "text came without token_ids: the engine ignores return_token_ids, upgrade it"
-            )
+            raise EngineInvalid(self._where, f"text came without token_ids: {self.no_ids}")
         if choice.finish_reason is not None:
             self._finish_reason = choice.finish_reason
             self._stop_reason = None if choice.stop_reason is None else str(choice.stop_reason)
@@ -245,27 +246,23 @@ class StreamDecoder(abc.ABC):
         given = bytes(raw)
         if given == b"null":
             raise EngineInvalid(self._where, f"logprobs are missing at token {self._tokens}")
-        last = len(token_ids) - 1
         try:
-            tops = self._tops(given, token_ids)
-            for place, (logprob, ids, values) in enumerate(tops):
-                if len(ids) < self._depth:
-                    raise UnsoundLogprobs(f"{self._depth} top logprobs were asked for and {len(ids)} came")
-                top_ids, top_values = ordered(ids, values)
-                steps.append(
-                    Step(
-                        token_ids[place],
-                        own(logprob),
-                        top_ids,
-                        top_values,
-                        received_s,
-                        text
-                        if place == last
-                        else None,  # the text is of the chunk, known with its last token
-                    )
-                )
+            self._steps_of(self._tops(given, token_ids), token_ids, text, received_s, steps)
         except (UnsoundLogprobs, msgspec.DecodeError, TypeError) as error:
             raise EngineInvalid(self._where, f"logprobs near token {self._tokens}: {error}") from error
+
+    def _steps_of(
+        self, tops: Tops, token_ids: list[int], text: str | None, received_s: float, steps: list[Step]
+    ) -> None:
+        """Steps of tokens whose logprobs are these. Raises :class:`~engines.topk.UnsoundLogprobs`."""
+        last = len(token_ids) - 1
+        for place, (logprob, ids, values) in enumerate(tops):
+            if len(ids) < self._depth:
+                raise UnsoundLogprobs(f"{self._depth} top logprobs were asked for and {len(ids)} came")
+            top_ids, top_values = ordered(ids, values)
+            # The text is of the chunk, known with its last token.
+            told = text if place == last else None
+            steps.append(Step(token_ids[place], own(logprob), top_ids, top_values, received_s, told))
 
     def _steps_alone(
         self, token_ids: list[int], text: str | None, received_s: float, steps: list[Step]
@@ -331,10 +328,10 @@ class CompletionDecoder(StreamDecoder):
         except (msgspec.DecodeError, UnsoundLogprobs, TypeError, ValueError, AttributeError):
             return None
 
-    def _decode(self, payload: bytes) -> _Chunk:
+    def _decode(self, payload: bytes) -> Chunk:
         return _completion_chunk(payload)
 
-    def _tops(self, given: bytes, token_ids: list[int]) -> _Tops:
+    def _tops(self, given: bytes, token_ids: list[int]) -> Tops:
         bare = given.replace(_NAME, b'"')
         told = _completion_logprobs(bare)
         values, tops = told.token_logprobs, told.top_logprobs
@@ -350,14 +347,14 @@ class CompletionDecoder(StreamDecoder):
 class ChatDecoder(StreamDecoder):
     """``/v1/chat/completions``: the client's own request, with IDs asked back."""
 
-    def _decode(self, payload: bytes) -> _Chunk:
+    def _decode(self, payload: bytes) -> Chunk:
         return _chat_chunk(payload)
 
-    def _text(self, choice: _Choice) -> str | None:
+    def _text(self, choice: Choice) -> str | None:
         assert isinstance(choice, _ChatChoice)
         return None if choice.delta is None else choice.delta.content
 
-    def _tops(self, given: bytes, token_ids: list[int]) -> _Tops:
+    def _tops(self, given: bytes, token_ids: list[int]) -> Tops:
         content = _chat_logprobs(given.replace(_NAME, b'"')).content
         if [one.token for one in content] != token_ids:
             raise UnsoundLogprobs(f"logprobs are of other tokens than the {len(token_ids)} IDs beside them")
@@ -370,10 +367,10 @@ class ChatDecoder(StreamDecoder):
 class GenerateDecoder(StreamDecoder):
     """vLLM's ``/inference/v1/generate``."""
 
-    def _decode(self, payload: bytes) -> _Chunk:
+    def _decode(self, payload: bytes) -> Chunk:
         return _completion_chunk(payload)
 
-    def _tops(self, given: bytes, token_ids: list[int]) -> _Tops:
+    def _tops(self, given: bytes, token_ids: list[int]) -> Tops:
         content = _generate_logprobs(given).content
         if [one.token_id for one in content] != token_ids:
             raise UnsoundLogprobs(f"logprobs are of other tokens than the {len(token_ids)} IDs beside them")
