@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 _KINDS: dict[str, tuple[str, str]] = {
     "vllm": ("engines.vllm", "VllmEngine"),
     "reference": ("engines.reference.client", "ReferenceEngine"),
+    "sglang": ("engines.sglang", "SglangEngine"),
+    "tensorrt_llm": ("engines.tensorrt_llm", "TensorRtLlmEngine"),
 }
 
 

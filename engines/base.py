@@ -200,7 +200,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How the judge talks to a pool's engines (a pool's ``engine:`` section of the configuration)."""
 
     kind: str = "vllm"
-    """Adapter: ``vllm`` or ``reference``."""
+    """Adapter: ``vllm``, ``reference``, ``sglang`` or ``tensorrt_llm``."""
     model: str | None = None
     """Model name to ask for; the client's own when absent."""
     credential_file: str | None = None
