@@ -10,7 +10,7 @@ VLLM_STAMP := $(VLLM)/.installed
 PEERS := .venv-bench
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test test-engines check bench proto schema lock clean
+.PHONY: demo test test-engines check bench proto schema capture lock clean
 
 demo: $(STAMP)
 	$(BIN)/forkgate demo $(DEMO_ARGS)
@@ -36,6 +36,10 @@ proto: $(STAMP)
 
 schema: $(STAMP)
 	$(BIN)/python -m tools.config_schema
+
+# Environment capture as one file, to run inside an engine's container. Any Python builds it.
+capture:
+	$(PYTHON) -m tools.capture_zipapp
 
 $(STAMP): pyproject.toml requirements.lock
 	@echo "making $(VENV): a minute or three, torch is large"

@@ -1,29 +1,19 @@
-"""Who answered: a record of the environment that produced an exchange, and its digest.
+"""Who answered: records of the artifact served and of the environment that served it, each with a digest.
 
-Standard library only, so that it installs with ``--no-deps`` inside an engine's image. A record is a flat
-mapping of names to JSON values. Its digest is the SHA-256 of its canonical JSON: keys sorted, no spaces,
-ASCII only. A field that is the *place* of a process (a path, a port, a PID, a clock reading) is never part
-of a record: the same environment started twice has one digest.
+Standard library only (``nvidia-ml-py`` where it is installed), so that it runs with ``--no-deps`` inside an
+engine's image::
+
+    canonical            one value, one sequence of bytes (RFC 8785); digests are over these
+    artifact, hashing…   the files: recorded, verified, compared, found again     docs/artifact-record.md
+    record, environment  the environment: fields, their table, their digest       docs/environment-record.md
+    collect, collect_*   where the fields come from: /proc, endpoints, flags, NVML, packages, torch
+    capture_command      capture as a command of its own, for the zipapp
+
+A field that is the *place* of a process (a path, a port, a PID, a clock reading) is never part of a digest:
+the same environment started twice has one digest.
 """
 
-from engines.identity.record import (
-    IDENTITY_HEADER,
-    Identity,
-    UnknownField,
-    artifact_digest,
-    cpu_flags,
-    cpu_model,
-    files_sha256,
-    sha256_of_file,
-)
+from engines.identity.collect_cpu import cpu_flags, cpu_model
+from engines.identity.record import IDENTITY_HEADER, Identity, UnknownField
 
-__all__ = [
-    "IDENTITY_HEADER",
-    "Identity",
-    "UnknownField",
-    "artifact_digest",
-    "cpu_flags",
-    "cpu_model",
-    "files_sha256",
-    "sha256_of_file",
-]
+__all__ = ["IDENTITY_HEADER", "Identity", "UnknownField", "cpu_flags", "cpu_model"]

@@ -12,10 +12,7 @@ from typing import Any
 from engines.reference.job import Event
 from engines.reference.model import LoadedModel
 from engines.reference.requests import ChatRequest, CompletionRequest, wants_logprobs
-from engines.reference.sampling import PROCESSOR_ORDER
-
-LOGPROBS_MODE = "raw_logprobs"
-"""Logprobs are told as the model gave them, before any processor (vLLM's name for it)."""
+from engines.reference.sampling import LOGPROBS_MODE, PROCESSOR_ORDER
 
 
 class Writer:
@@ -126,7 +123,7 @@ class Writer:
         return {
             "environment_digest": environment.digest,
             "artifact_digest": self._model.artifact["digest"],
-            "dtype": environment.fields["dtype"],
+            "dtype": environment.fields["precision.dtype"],
             "adapter": "none",
             "seed": self._seed,
             "processor_order": PROCESSOR_ORDER,

@@ -20,6 +20,7 @@ from engines.base import (
     Load,
     Probe,
 )
+from engines.identity.environment import LIKELY, row_of
 from engines.openai import OpenAIEngine
 from engines.probe import Prober
 
@@ -64,8 +65,11 @@ class ReferenceEngine(OpenAIEngine):
             await self.endpoint.get("/forkgate/identity"), _Identity, "/forkgate/identity"
         )
         facts = found.standing_facts()
+        # The digest proves the whole record; facts stand in every exchange that is kept, so they are few.
         for name, value in identity.fields.items():
-            facts[f"identity.{name}"] = _fact(value)
+            fact = _fact(value)
+            if fact.unknown is None and row_of(name)[1].moves == LIKELY:
+                facts[f"identity.{name}"] = fact
         return Probe(
             engine=self.name,
             version=version,

@@ -7,21 +7,23 @@ refused at start, because the row memory would give it wrong logits in silence.
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import inspect
 import pathlib
-import platform
 from typing import Any
 
 import torch
 import transformers
 from torch import nn
 
-from engines.identity import Identity, UnknownField, cpu_flags, cpu_model
+from engines.identity import Identity, UnknownField, cpu_flags
 from engines.identity.artifact import record_artifact
+from engines.identity.collect import capture
 from engines.identity.hash_cache import HashCache
 from engines.identity.trouble import ArtifactError
 from engines.reference.options import DType, EngineServerOptions, Matmul
 from engines.reference.rows import KeyValueRows
+from engines.reference.sampling import LOGPROBS_MODE, PROCESSOR_ORDER
 
 _TORCH_DTYPE = {
     DType.FLOAT32: torch.float32,
@@ -193,29 +195,42 @@ def _artifact(folder: pathlib.Path, cache: HashCache | None) -> dict[str, Any]:
 
 
 def _identity(options: EngineServerOptions, artifact_digest: str, matmul: Matmul, network: Any) -> Identity:
-    accelerator: Any = UnknownField("no accelerator: the model runs on the CPU")
-    if options.device.startswith("cuda"):
-        accelerator = torch.cuda.get_device_name(options.device)
-    return Identity(
-        fields={
-            "engine": "forkgate-reference",
-            "dtype": options.dtype.value,
-            "matmul": matmul.value,
-            "attention": network.config._attn_implementation,
-            "device": options.device,
-            "accelerator": accelerator,
-            "threads": options.threads,
-            "max_batch": options.max_batch,
-            "max_model_len": options.max_model_len,
-            "prefill_chunk": options.prefill_chunk,
-            "prefix_caching": False,
-            "speculative_decoding": False,
-            "torch": str(torch.__version__),  # a str subclass of torch's own
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-            "cpu_model": cpu_model(),
-            "cpu_flags": cpu_flags(),
-            "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "artifact_digest": artifact_digest,
-        }
-    )
+    """What only this engine knows of itself; the collector finds the rest."""
+    own = {
+        "artifact.digest": artifact_digest,
+        "engine.name": "forkgate-reference",
+        "engine.version": importlib.metadata.version("forkgate"),
+        "engine.device": torch.device(options.device).type,  # which one of several is a place
+        "engine.build": UnknownField("Python alone: nothing was built for it"),
+        "engine.load_format": "safetensors",
+        "engine.model_overrides": {},
+        "precision.dtype": options.dtype.value,
+        "precision.matmul": matmul.value,
+        "precision.quantization": "none",
+        "precision.kv_cache_dtype": options.dtype.value,
+        "attention.backend": network.config._attn_implementation,
+        "speculative": False,
+        "determinism.batch_invariant": False,
+        "parallel.tensor": 1,
+        "parallel.pipeline": 1,
+        "parallel.data": 1,
+        "parallel.context": 1,
+        "parallel.expert": False,
+        "parallel.custom_all_reduce": False,
+        "batch.max_sequences": options.max_batch,
+        "batch.max_tokens": UnknownField("a step runs one token of every row, or one piece of a prompt"),
+        "batch.max_model_len": options.max_model_len,
+        "batch.scheduling": "priority, then arrival",
+        "prefill.chunked": True,
+        "prefill.chunk_tokens": options.prefill_chunk,
+        "cache.prefix": False,
+        "cache.block_size": UnknownField("keys and values lie in rows, not in blocks"),
+        "graphs.cuda": False,
+        "graphs.compilation": False,
+        "sampler.order": list(PROCESSOR_ORDER),
+        "sampler.backend": "one torch generator a request",
+        "sampler.logprobs_mode": LOGPROBS_MODE,
+        "sampler.defaults": _sampling_defaults(network.generation_config),
+        "sampler.seed": UnknownField("drawn anew for each request that brings none"),
+    }
+    return capture(own=own, ask_torch=True)

@@ -25,6 +25,8 @@ PROCESSOR_ORDER = (
     "top_k",
     "top_p",
 )
+LOGPROBS_MODE = "raw_logprobs"
+"""Logprobs are told as the model gave them, before any processor (vLLM's name for it)."""
 _GREEDY_BELOW = 1e-5
 """Temperatures under this mean greedy, as in vLLM."""
 

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from forkgate.cli import artifact, check, evidence, gate, policy, processes, rollout, status, suite, verdict
+from forkgate.cli import (
+    artifact,
+    check,
+    environment,
+    evidence,
+    gate,
+    policy,
+    processes,
+    rollout,
+    status,
+    suite,
+    verdict,
+)
 from forkgate.cli import config as config_commands
 from forkgate.cli.exits import Exit
 from forkgate.cli.output import data
@@ -64,6 +76,7 @@ app.add_typer(check.app, name="check")
 app.add_typer(suite.app, name="suite")
 app.add_typer(verdict.app, name="verdict")
 app.add_typer(artifact.app, name="artifact")
+app.add_typer(environment.app, name="environment")
 
 
 def run() -> None:

@@ -159,13 +159,13 @@ def test_every_answer_names_the_environment(engine: EngineProcess, tiny_folder: 
     assert facts["environment_digest"] == engine.digest
     assert facts["batch_size"] == [1] * 12
     assert (facts["seed"], facts["logprobs_mode"]) == (3, "raw_logprobs")
-    assert identity["fields"]["dtype"] == facts["dtype"] == "float32"
+    assert identity["fields"]["precision.dtype"] == facts["dtype"] == "float32"
     with urllib.request.urlopen(engine.url + "/forkgate/artifact", timeout=60) as told:
         artifact = json.loads(told.read())
     weights = next(file for file in artifact["files"] if file["role"] == "weight")
     served = tiny_folder / weights["path"]
     assert weights["sha256"] == hashlib.sha256(served.read_bytes()).hexdigest()
-    assert from_json(artifact).digest == facts["artifact_digest"] == identity["fields"]["artifact_digest"]
+    assert from_json(artifact).digest == facts["artifact_digest"] == identity["fields"]["artifact.digest"]
 
 
 def test_a_seed_left_out_is_drawn_and_told(engine: EngineProcess) -> None:
@@ -319,7 +319,8 @@ def test_its_adapter_finds_every_capability(engine: EngineProcess) -> None:
     assert probe.has == frozenset(Capability)
     assert (probe.model, probe.max_logprobs) == ("tiny", 50)
     assert probe.facts["environment_digest"].value == engine.digest
-    assert probe.facts["identity.accelerator"].unknown is not None
+    assert probe.facts["identity.precision.dtype"].value == "float32"
+    assert "identity.os.kernel" not in probe.facts  # told by the digest; facts stand in every exchange
     assert OF_ONE_ANSWER.isdisjoint(probe.facts)  # a later answer's batch is not the probe's
     assert probe.facts["template_sha256"].value.startswith("sha256:")
 
