@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _KINDS: dict[str, tuple[str, str]] = {
     "vllm": ("engines.vllm", "VllmEngine"),
     "reference": ("engines.reference.client", "ReferenceEngine"),
+    "llamacpp": ("engines.llamacpp", "LlamaCppEngine"),
     "sglang": ("engines.sglang", "SglangEngine"),
     "tensorrt_llm": ("engines.tensorrt_llm", "TensorRtLlmEngine"),
 }

@@ -102,7 +102,7 @@ class Capability(enum.StrEnum):
     ABORT = "abort"  # closing the connection stops the generation
 
 
-OF_ONE_ANSWER = frozenset({"batch_size", "batch_place", "seed"})
+OF_ONE_ANSWER = frozenset({"batch_size", "batch_place", "cached_tokens", "seed"})
 """Facts of :attr:`Finish.facts` that are true of that answer alone, and never of another."""
 
 
@@ -200,7 +200,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How the judge talks to a pool's engines (a pool's ``engine:`` section of the configuration)."""
 
     kind: str = "vllm"
-    """Adapter: ``vllm``, ``reference``, ``sglang`` or ``tensorrt_llm``."""
+    """Adapter: ``vllm``, ``reference``, ``llamacpp``, ``sglang`` or ``tensorrt_llm``."""
     model: str | None = None
     """Model name to ask for; the client's own when absent."""
     credential_file: str | None = None

@@ -27,7 +27,7 @@ from engines.base import (
 from engines.identity import IDENTITY_HEADER
 from engines.sse import EventParser, EventTooLong
 from engines.transport import Endpoint
-from engines.wire import ChatDecoder, CompletionDecoder, StreamDecoder
+from engines.wire import ChatDecoder, CompletionDecoder, Decoder
 
 _DRAIN_S = 0.5
 
@@ -97,7 +97,7 @@ class OpenAIEngine:
             facts["environment_digest"] = Fact(value=digest)
         yield msgspec.structs.replace(finish, facts=facts)
 
-    def request_of(self, prompt: Prompt) -> tuple[str, dict[str, Any], StreamDecoder]:
+    def request_of(self, prompt: Prompt) -> tuple[str, dict[str, Any], Decoder]:
         """Path, body and decoder for one prompt."""
         depth = prompt.sampling.logprobs
         if prompt.call is not None:

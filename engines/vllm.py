@@ -34,7 +34,7 @@ from engines.base import (
 )
 from engines.openai import OpenAIEngine, explicit
 from engines.probe import Prober
-from engines.wire import GenerateDecoder, StreamDecoder
+from engines.wire import Decoder, GenerateDecoder
 
 _NO_RENDER = (
     "the server resolves no defaults over HTTP without --enable-scale-out; OpenAI's stand in for the model's "
@@ -178,7 +178,7 @@ class VllmEngine(OpenAIEngine):
             else Fact(value=int(generated)),
         )
 
-    def request_of(self, prompt: Prompt) -> tuple[str, dict[str, Any], StreamDecoder]:
+    def request_of(self, prompt: Prompt) -> tuple[str, dict[str, Any], Decoder]:
         if prompt.call is not None or not self._tokens_only:
             return super().request_of(prompt)
         params = explicit(prompt.sampling)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -125,6 +125,17 @@ _generate_logprobs = msgspec.json.Decoder(_GenerateLogprobs).decode
 _chat_logprobs = msgspec.json.Decoder(_ChatLogprobs, strict=False).decode
 
 Tops = list[tuple[float | None, Sequence[int], Sequence[float]]]
+
+
+class Decoder(Protocol):
+    """What :class:`~engines.openai.OpenAIEngine` feeds with the events of one answer."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def feed(self, payloads: list[bytes], received_s: float) -> list[Step]: ...
+
+    def finish(self) -> Finish: ...
 
 
 class StreamDecoder(abc.ABC):
