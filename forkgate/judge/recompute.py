@@ -222,6 +222,8 @@ class _Replay:
         elif not _same(before, stored):
             if stored.latch is not None:
                 self._told.append(f"rolled back from outside at {place}: a latch that an earlier judge left")
+            elif row.sequence == 0:
+                self._told.append("begun anew before any evidence: a judge ended before its state was kept")
             else:
                 self._problems.append(
                     f"journal entry {row.id}: the state stored at {place} is not the one that the replay "

@@ -173,6 +173,24 @@ def test_a_rollout_that_went_on_after_a_kill_replays_through_it(tmp_path: Path) 
     assert done.equal >= 3
 
 
+def test_judges_that_ended_before_any_evidence_are_told_and_no_problem(tmp_path: Path) -> None:
+    async def main() -> None:
+        for _ in range(2):  # each begins, and is gone before its state was kept
+            async with Bench(tmp_path) as bench:
+                await eventually(lambda: bench.writer.trouble is None)
+            (tmp_path / "rollouts.json").unlink(missing_ok=True)
+        async with Bench(tmp_path) as bench:
+            await judged(bench, range(1, 4))
+            await breached(bench)
+
+    run(main())
+    done = again(tmp_path / "evidence.db")
+    assert done.problems == ()
+    assert done.equal > 0
+    assert done.differing == 0
+    assert any("begun anew before any evidence" in told for told in done.told)
+
+
 def test_prompts_met_before_a_kill_are_met_after_it(tmp_path: Path) -> None:
     def asked(number: int) -> Comparison:
         return msgspec.structs.replace(equal(number), cluster="00112233aabbccdd", unix_s=time.time())
