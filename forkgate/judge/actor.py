@@ -69,7 +69,7 @@ class Actor:
                     self._stop_starts(rollout, cause)
                 case RunCheck(rollout=rollout, kind=kind):
                     level = self._state(rollout).plan.policy.level
-                    log.info("check begins", extra={"rollout": rollout, "check": kind, "level": level})
+                    log.info("check begins", extra={"rollout": rollout, "check": kind, "policy_level": level})
                     assert self.starts is not None
                     self.starts.check(rollout, kind, level)
                 case RunSuites(rollout=rollout, stage=stage, suites=suites):

@@ -94,7 +94,6 @@ class SuiteRuns:
     async def _carry_out(self, run: SuiteRun, finished: Callable[[SuiteReport], None]) -> None:
         try:
             report = await run.run()
-            _LOG.info("%s", report.summary, extra={"rollout": report.rollout, "stage": report.stage})
             finished(report)
         except Exception:
             _LOG.exception("a suite's run broke")
