@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from engines.identity.hash_cache import FileKey, HashCache
-from engines.identity.trouble import changed, special, unreadable
+from engines.identity.trouble import changed, shown, special, unreadable
 
 _BUFFER_BYTES = 1 << 20
 _TELL_EVERY_S = 0.1
@@ -82,57 +82,71 @@ def hash_files(
     Raises:
         Nothing of a file: its outcome says it. What the callback raises ends the hashing and is passed on.
     """
-    outcomes: dict[str, Outcome] = {}
-    names: dict[FileKey, list[str]] = {}
-    for path in dict.fromkeys(paths):
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            outcomes[path] = NotHashed(unreadable(path, error))
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            outcomes[path] = NotHashed(special(path, status.st_mode))
-            continue
-        names.setdefault(FileKey.of(status), []).append(path)
-    cached_files = 0
-    jobs: list[tuple[FileKey, str]] = []
-    for key, same in names.items():
-        known = cache.get(key) if cache is not None else None
-        if known is None:
-            jobs.append((key, same[0]))
-            continue
-        cached_files += len(same)
-        outcomes.update(dict.fromkeys(same, Hashed(known, key, cached=True)))
-    jobs.sort(key=lambda job: -job[0].size)
-    crew = _Crew(jobs, min(threads or cores(), len(jobs)))
-    total_bytes = sum(key.size * len(same) for key, same in names.items())
-    waiting_bytes = sum(key.size * len(names[key]) for key, _ in jobs)
+    run = _Run(paths, cache)
+    began_ns = time.time_ns()
+    crew = _Crew(run.jobs, min(threads or cores(), len(run.jobs)))
 
     def tell() -> None:
         if progress is not None:
-            done = min(crew.read_bytes, waiting_bytes)
-            at_end = len(outcomes) == sum(map(len, names.values())) + unusable
-            progress(
-                Progress(
-                    done_files=len(outcomes) - unusable,
-                    files=sum(map(len, names.values())),
-                    done_bytes=total_bytes if at_end else total_bytes - waiting_bytes + done,
-                    bytes=total_bytes,
-                    cached_files=cached_files,
-                )
-            )
+            progress(run.progress(crew.read_bytes))
 
-    unusable = sum(isinstance(outcome, NotHashed) for outcome in outcomes.values())
-    found: list[tuple[FileKey, str]] = []
-    began_ns = time.time_ns()
     for key, outcome in crew.run(tell):
-        outcomes.update(dict.fromkeys(names[key], outcome))
-        if isinstance(outcome, Hashed):
-            found.append((key, outcome.sha256))
+        run.end(key, outcome)
     if cache is not None:
-        cache.put(found, now_ns=began_ns)
+        cache.put(run.computed, now_ns=began_ns)
     tell()
-    return outcomes
+    return run.outcomes
+
+
+class _Run:
+    """What is asked for, by state on the disk; what is known of it already; and what came out."""
+
+    def __init__(self, paths: Iterable[str], cache: HashCache | None) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self.computed: list[tuple[FileKey, str]] = []
+        self._names: dict[FileKey, list[str]] = {}
+        for path in dict.fromkeys(paths):
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                self.outcomes[path] = NotHashed(unreadable(path, error))
+                continue
+            if stat.S_ISREG(status.st_mode):
+                self._names.setdefault(FileKey.of(status), []).append(path)
+            else:
+                self.outcomes[path] = NotHashed(special(path, status.st_mode))
+        self._files = sum(map(len, self._names.values()))
+        self._bytes = sum(key.size * len(same) for key, same in self._names.items())
+        self._done_files = self._done_bytes = self._cached_files = 0
+        self.jobs: list[tuple[FileKey, str]] = []
+        for key, same in self._names.items():
+            known = cache.get(key) if cache is not None else None
+            if known is None:
+                self.jobs.append((key, same[0]))
+            else:
+                self._cached_files += len(same)
+                self.end(key, Hashed(known, key, cached=True))
+        self.jobs.sort(key=lambda job: -job[0].size)
+        self._known_bytes = self._done_bytes
+
+    def end(self, key: FileKey, outcome: Outcome) -> None:
+        same = self._names[key]
+        self.outcomes.update(dict.fromkeys(same, outcome))
+        self._done_files += len(same)
+        self._done_bytes += key.size * len(same)
+        if isinstance(outcome, Hashed) and not outcome.cached:
+            self.computed.append((key, outcome.sha256))
+
+    def progress(self, read_bytes: int) -> Progress:
+        """``read_bytes`` counts files that are not done yet, too; a second name of a file is read with it."""
+        done = max(self._done_bytes, min(self._known_bytes + read_bytes, self._bytes))
+        return Progress(
+            done_files=self._done_files,
+            files=self._files,
+            done_bytes=done,
+            bytes=self._bytes,
+            cached_files=self._cached_files,
+        )
 
 
 class _Crew:
@@ -203,7 +217,7 @@ class _Crew:
             left = key.size
             while left > 0:
                 if self._stop.is_set():
-                    return NotHashed(f"{path}: not finished")
+                    return NotHashed(f"{shown(path)}: not finished: the hashing was stopped")
                 count = os.readv(file, [buffer[: min(left, _BUFFER_BYTES)]])
                 if count == 0:
                     return NotHashed(changed(path, f"it ended {left} bytes early"))

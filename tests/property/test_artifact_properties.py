@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engines.identity.artifact import record_artifact
@@ -24,6 +24,8 @@ from engines.identity.hashing import Hashed, hash_files
 from engines.identity.locate import locate_artifact
 from tests.support.artifacts import gguf, safetensors
 
+# A busy disk's time says nothing of the code.
+on_disk = settings(deadline=None)
 # Names of any bytes that a Linux file may have; an ending makes it a kind without a header.
 _NAMES = (
     st.binary(min_size=1, max_size=12)
@@ -44,6 +46,7 @@ def folder_of(files: dict[str, bytes]) -> Iterator[pathlib.Path]:
         yield root
 
 
+@on_disk
 @given(_FOLDERS, st.integers(1, 4))
 def test_every_file_has_hashlibs_sum_whatever_its_name_and_the_threads(
     files: dict[str, bytes], threads: int
@@ -56,6 +59,7 @@ def test_every_file_has_hashlibs_sum_whatever_its_name_and_the_threads(
             assert outcome.sha256 == hashlib.sha256(content).hexdigest()
 
 
+@on_disk
 @given(_FOLDERS)
 def test_a_record_reads_back_and_its_folder_verifies(files: dict[str, bytes]) -> None:
     with folder_of(files) as root:
@@ -66,6 +70,7 @@ def test_a_record_reads_back_and_its_folder_verifies(files: dict[str, bytes]) ->
         assert {file.path for file in again.files} == {*files, "tokenizer.model"}
 
 
+@on_disk
 @given(_FOLDERS, st.randoms(use_true_random=False))
 def test_one_flipped_bit_is_found_and_named(files: dict[str, bytes], chance: random.Random) -> None:
     filled = sorted(name for name, content in files.items() if content)
@@ -81,6 +86,7 @@ def test_one_flipped_bit_is_found_and_named(files: dict[str, bytes], chance: ran
         assert record_artifact(root).digest != record.digest
 
 
+@on_disk
 @given(_FOLDERS, st.randoms(use_true_random=False))
 def test_files_are_found_wherever_they_went(files: dict[str, bytes], chance: random.Random) -> None:
     with folder_of(files) as root:
@@ -101,6 +107,7 @@ def test_files_are_found_wherever_they_went(files: dict[str, bytes], chance: ran
 _WHOLE = {"m.safetensors": safetensors({"a": 3, "b": 4}), "m.gguf": gguf(general__type="model")}
 
 
+@on_disk
 @given(
     st.sampled_from(sorted(_WHOLE)), st.integers(0, 2000), st.binary(min_size=1, max_size=9), st.booleans()
 )
@@ -121,6 +128,7 @@ def test_a_damaged_header_is_refused_or_read_and_never_a_crash(
         assert facts is not None
 
 
+@on_disk
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.data())
 def test_a_damaged_cache_never_tells_a_sum_that_was_not_put(
     puts: list[tuple[int, int]], data: st.DataObject

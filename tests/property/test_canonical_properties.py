@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.identity.canonical import canonical, parse
@@ -25,6 +25,7 @@ _VALUES = st.recursive(
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,20}|(0|[1-9]\d*)\.\d*[1-9]|[1-9](\.\d*[1-9])?e[+-][1-9]\d*)")
 
 
+@settings(deadline=None)
 @given(_VALUES)
 def test_reading_the_canonical_text_and_writing_it_again_changes_nothing(value: Any) -> None:
     text = canonical(value)
@@ -32,11 +33,13 @@ def test_reading_the_canonical_text_and_writing_it_again_changes_nothing(value: 
     assert canonical(parse(text)) == text
 
 
+@settings(deadline=None)
 @given(_VALUES)
 def test_the_way_it_was_written_before_does_not_matter(value: Any) -> None:
     assert canonical(parse(json.dumps(value, indent=3))) == canonical(value)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(_TEXT, st.integers(0, 9)), st.randoms())
 def test_the_order_of_keys_does_not_matter(value: dict[str, int], shuffler: Any) -> None:
     items = list(value.items())
@@ -44,6 +47,7 @@ def test_the_order_of_keys_does_not_matter(value: dict[str, int], shuffler: Any)
     assert canonical(dict(items)) == canonical(value)
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_written_as_ecmascript_does_and_reads_back_exactly(value: float) -> None:
     text = canonical(value).decode()
@@ -51,6 +55,7 @@ def test_a_number_is_written_as_ecmascript_does_and_reads_back_exactly(value: fl
     assert float(text) == value
 
 
+@settings(deadline=None)
 @given(_VALUES, _VALUES)
 def test_two_values_have_one_text_only_if_they_are_equal(one: Any, other: Any) -> None:
     if canonical(one) == canonical(other):
