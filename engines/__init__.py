@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 # Module and class of each kind of engine.
 _KINDS: dict[str, tuple[str, str]] = {
     "vllm": ("engines.vllm", "VllmEngine"),
+    "vllm_grpc": ("engines.vllm_grpc", "VllmGrpcEngine"),
     "reference": ("engines.reference.client", "ReferenceEngine"),
     "llamacpp": ("engines.llamacpp", "LlamaCppEngine"),
     "sglang": ("engines.sglang", "SglangEngine"),

@@ -200,9 +200,12 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How the judge talks to a pool's engines (a pool's ``engine:`` section of the configuration)."""
 
     kind: str = "vllm"
-    """Adapter: ``vllm``, ``reference``, ``llamacpp``, ``sglang`` or ``tensorrt_llm``."""
+    """Adapter: ``vllm``, ``vllm_grpc``, ``reference``, ``llamacpp``, ``sglang`` or ``tensorrt_llm``."""
     model: str | None = None
     """Model name to ask for; the client's own when absent."""
+    grpc_port: int | None = None
+    """For ``vllm_grpc``: port of the gRPC server on the endpoint's host, where the endpoint's own URL is an
+    HTTP server of the same model, which then encodes. Absent: the URL is the gRPC server's."""
     credential_file: str | None = None
     """File with a bearer token of the pool's own. A client's credential never travels on a shadow."""
     connect_timeout_s: float = 5.0

@@ -218,7 +218,7 @@ class Endpoint:
                         method,
                         self.base_url + path,
                         data=body,
-                        headers=self._headers(body is not None, request_id),
+                        headers=self.headers(request_id, has_body=body is not None),
                         allow_redirects=False,
                         server_hostname=self._server_name,
                         trace_request_ctx=sent,
@@ -253,7 +253,8 @@ class Endpoint:
             raise EngineRefused(self.where, message, response.status)
         raise EngineInvalid(self.where, f"{message} (200 was expected)")
 
-    def _headers(self, has_body: bool, request_id: str | None) -> dict[str, str]:
+    def headers(self, request_id: str | None, *, has_body: bool = False) -> dict[str, str]:
+        """What every request to this endpoint carries. Raises :class:`EngineError`: no credential to read."""
         # Lower case, so that a configured header of the same name is replaced and never sent beside ours.
         headers = {name.lower(): value for name, value in self.options.headers.items()}
         headers[SHADOW_HEADER] = "1"

@@ -117,6 +117,11 @@ class VllmEngine(OpenAIEngine):
     _tokens_only = False
     _template: Fact | None = None
 
+    @property
+    def renders(self) -> bool:
+        """Whether the server resolves defaults itself, as far as it was asked yet."""
+        return bool(self._renders)
+
     async def probe(self) -> Probe:
         """See :meth:`engines.base.Engine.probe`. About 80 tokens of generation."""
         card = await self.card()

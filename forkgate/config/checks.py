@@ -22,7 +22,7 @@ from proxy.mirror.seeds import KEY_BYTES
 UNIX_PATH_BYTES = 107
 """``sun_path`` of Linux holds 108 bytes, one of them the closing NUL."""
 LONGEST_SOCKET_NAME = "admin.sock"
-ENGINE_KINDS = ("llamacpp", "reference", "sglang", "tensorrt_llm", "vllm")
+ENGINE_KINDS = ("llamacpp", "reference", "sglang", "tensorrt_llm", "vllm", "vllm_grpc")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
