@@ -1,0 +1,140 @@
+"""A server that replays exchanges of an engine that cannot run here, and checks every request to the letter.
+
+A fixture (``tests/data/engines/ENGINE/FEATURE.json``) holds one feature's exchanges, its field names, nesting
+and types as the engine's own source or documents give them; ``source`` names file, commit or release, and
+place. Values are examples. A request matches an exchange when method, path and whole body are equal; an
+expected ``{"$any": "string"}`` stands for any value of that JSON type. A request that matches none is a
+fault, and a fault fails the test that used the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from aiohttp import web
+
+DATA = Path(__file__).parents[1] / "data" / "engines"
+_TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float)}
+
+
+def fixture(engine: str, feature: str) -> dict[str, Any]:
+    """One fixture as it lies on disk."""
+    loaded: dict[str, Any] = json.loads((DATA / engine / f"{feature}.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def exchanges(engine: str, *features: str) -> list[dict[str, Any]]:
+    """Their exchanges, in order."""
+    return [one for feature in features for one in fixture(engine, feature)["exchanges"]]
+
+
+def stream_bytes(events: list[Any]) -> bytes:
+    """Server-sent events as these engines write them."""
+    return b"".join(b"data: " + _text_of(event).encode() + b"\n\n" for event in events)
+
+
+def differences(expected: Any, sent: Any, where: str = "body") -> Iterator[str]:
+    """Where what was sent is not what the fixture says, in words."""
+    if isinstance(expected, dict) and expected.keys() == {"$any"}:
+        kind = _TYPES[expected["$any"]]
+        if not isinstance(sent, kind) or isinstance(sent, bool):
+            yield f"{where}: {sent!r} is no {expected['$any']}"
+    elif isinstance(expected, dict) and isinstance(sent, dict):
+        for name in sorted(expected.keys() | sent.keys()):
+            if name not in sent:
+                yield f"{where}.{name} is missing"
+            elif name not in expected:
+                yield f"{where}.{name} is not in the engine's request"
+            else:
+                yield from differences(expected[name], sent[name], f"{where}.{name}")
+    elif type(expected) is not type(sent) or expected != sent:
+        yield f"{where}: {sent!r} is sent for {expected!r}"
+
+
+class RecordedServer:
+    """Replays exchanges over real HTTP.
+
+    Args:
+        drip_bytes: write streams in pieces of this size, None for one write.
+        pause_s: between two events of a stream.
+    """
+
+    def __init__(
+        self, *replayed: dict[str, Any], drip_bytes: int | None = None, pause_s: float = 0.0
+    ) -> None:
+        self.exchanges = list(replayed)
+        self.drip_bytes = drip_bytes
+        self.pause_s = pause_s
+        self.faults: list[str] = []
+        self.requests: list[tuple[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.aborted = 0
+        self.url = ""
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Self]:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+        assert not self.faults, "\n".join(self.faults)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        sent = json.loads(await request.read()) if request.can_read_body else None
+        self.requests.append((request.path, sent))
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        return await self.reply(request, self._match(request.method, request.path, sent))
+
+    async def reply(self, request: web.Request, told: dict[str, Any]) -> web.StreamResponse:
+        """Write one recorded response."""
+        if "events" in told:
+            return await self._stream(request, told)
+        body = told.get("text", json.dumps(told["body"]) if "body" in told else "")
+        headers = told.get("headers", {"content-type": "application/json"})
+        return web.Response(status=told["status"], headers=headers, body=body.encode())
+
+    def _match(self, method: str, path: str, sent: Any) -> dict[str, Any]:
+        nearest = f"{method} {path} is no request of the engine's"
+        for one in self.exchanges:
+            expected = one["request"]
+            if (expected["method"], expected["path"]) != (method, path):
+                continue
+            found = list(differences(expected.get("body"), sent))
+            if not found:
+                response: dict[str, Any] = one["response"]
+                return response
+            nearest = f"{method} {path}: {'; '.join(found)}"
+        self.faults.append(nearest)
+        return {"status": 500, "body": {"error": {"message": nearest}}}
+
+    async def _stream(self, request: web.Request, told: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(status=told["status"], headers=told["headers"])
+        await response.prepare(request)
+        try:
+            for event in told["events"]:
+                written = stream_bytes([event])
+                size = self.drip_bytes or len(written)
+                for start in range(0, len(written), size):
+                    await response.write(written[start : start + size])
+                    await asyncio.sleep(0)
+                await asyncio.sleep(self.pause_s)
+        except (asyncio.CancelledError, ConnectionError):
+            self.aborted += 1
+            raise
+        return response
+
+
+def _text_of(event: Any) -> str:
+    return event if isinstance(event, str) else json.dumps(event)
