@@ -18,6 +18,8 @@ from engines.identity.hash_cache import HashCache
 from engines.identity.hashing import Hashed, NotHashed, Progress, hash_files
 from engines.identity.trouble import NoArtifact, shown
 
+_TELL_EVERY = 1000
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Located:
@@ -58,9 +60,14 @@ def locate_artifact(
     *,
     cache: HashCache | None = None,
     progress: Callable[[Progress], None] | None = None,
+    looking: Callable[[int], None] | None = None,
     threads: int | None = None,
 ) -> Search:
     """Look for every file of ``record`` under ``roots``.
+
+    Args:
+        looking: called every thousand files of the walk with their number; the hashing comes after it.
+        cache, progress, threads: see :func:`engines.identity.hashing.hash_files`.
 
     Links to files are followed, links to folders are not; a root may be either, or a single file. Files of
     one content share the places where it lies.
@@ -85,6 +92,8 @@ def locate_artifact(
             looked_at.add((status.st_dev, status.st_ino))
             if status.st_size in sizes:
                 candidates[path] = None
+            if looking is not None and len(looked_at) % _TELL_EVERY == 0:
+                looking(len(looked_at))
     outcomes = hash_files(candidates, cache=cache, progress=progress, threads=threads)
     places: dict[tuple[int, str], list[str]] = {}
     for path in candidates:

@@ -215,7 +215,8 @@ def locate(
     cache = _cache(no_cache)
     try:
         told = _load(record_file)
-        search = locate_artifact(told, roots, cache=cache, progress=_Bar(), threads=threads)
+        bar = _Bar()
+        search = locate_artifact(told, roots, cache=cache, progress=bar, looking=bar.looking, threads=threads)
     except ArtifactError as error:
         _leave_with(error)
     _tell(cache, search.trouble)
@@ -363,22 +364,29 @@ class _Bar:
         self._clock = time.monotonic
         self._began_s = self._told_s = time.monotonic()
         self._terminal = sys.stderr.isatty()
+        self._clear = "\r\x1b[K" if self._terminal else ""
+
+    def looking(self, files: int) -> None:
+        self._line(f"looked at {files} files")
 
     def __call__(self, progress: Progress) -> None:
-        now_s = self._clock()
-        clear = "\r\x1b[K" if self._terminal else ""
         if progress.done_files == progress.files:
             text = (
                 f"{progress.files} files, {progress.bytes / 2**30:.2f} GiB: "
-                f"{progress.files - progress.cached_files} hashed in {now_s - self._began_s:.1f} s, "
+                f"{progress.files - progress.cached_files} hashed in {self._clock() - self._began_s:.1f} s, "
                 f"{progress.cached_files} known from before"
             )
-            sys.stderr.write(f"{clear}{text}\n")
-        elif self._terminal or now_s - self._told_s >= self._EVERY_S:
-            self._told_s = now_s
-            text = (
+            sys.stderr.write(f"{self._clear}{text}\n")
+            sys.stderr.flush()
+        else:
+            self._line(
                 f"hashed {progress.done_files} of {progress.files} files, "
                 f"{progress.done_bytes / 2**30:.2f} of {progress.bytes / 2**30:.2f} GiB"
             )
-            sys.stderr.write(clear + text + ("" if self._terminal else "\n"))
-        sys.stderr.flush()
+
+    def _line(self, text: str) -> None:
+        now_s = self._clock()
+        if self._terminal or now_s - self._told_s >= self._EVERY_S:
+            self._told_s = now_s
+            sys.stderr.write(self._clear + text + ("" if self._terminal else "\n"))
+            sys.stderr.flush()

@@ -121,3 +121,12 @@ def test_only_files_of_a_wanted_size_are_read(
     locate_artifact(record, [folder])
     assert str(folder / "model.safetensors") in opened
     assert str(folder / "large") not in opened
+
+
+def test_a_long_walk_tells_how_far_it_is(
+    folder: pathlib.Path, record: ArtifactRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engines.identity.locate._TELL_EVERY", 2)
+    told: list[int] = []
+    search = locate_artifact(record, [folder], looking=told.append)
+    assert (told, search.looked_at_files) == ([2, 4, 6], 7)
