@@ -30,6 +30,7 @@ from engines.identity import (
 from engines.identity.collect_container import container
 from engines.identity.collect_process import Process, process, this_process
 from engines.identity.environment import complete
+from engines.identity.image import image
 from engines.identity.record import Identity, UnknownField
 
 _FAR = "only the endpoint was asked: give --pid beside the engine, or capture inside its container"
@@ -57,22 +58,25 @@ def capture(
         ValueError: a ``url`` that is none.
     """
     endpoint = None if url is None else collect_http.Endpoint(url)
-    merge = _Merge()
+    merge, told = _Merge(), collect_http.Told()
     if own is not None:
         merge.add(own, "engine")
     if endpoint is not None:
-        told, sources, served = collect_http.ask(endpoint)
-        merge.add(told, sources)
-        if served is not None and pid is None:
-            # The engine describes itself, as a whole, and under its own digest.
-            return Identity(fields=served.fields, about={**merge.about(), **_captured_at()})
+        told = collect_http.ask(endpoint)
+        merge.add(told.fields, told.sources)
     if endpoint is not None and pid is None:
         if image_digest is not None:
-            merge.add({"container.image": _told_image(image_digest)}, "argument")
+            merge.add({"container.image": image(image_digest)}, "argument")
+        if told.record is not None:
+            return merge.as_served(told.record, {})
+        merge.add(told.late, "/server_info")
         merge.add(dict.fromkeys(complete({}), UnknownField(_FAR)), "")
         return merge.identity({})
     looked_at = this_process() if pid is None else process(pid)
     _beside(merge, looked_at, pid=pid, image_digest=image_digest, ask_torch=ask_torch)
+    merge.add(told.late, "/server_info")
+    if told.record is not None:
+        return merge.as_served(told.record, merge.volatile)
     return merge.identity(merge.volatile)
 
 
@@ -108,12 +112,6 @@ def _beside(
     merge.add(collect_cpu.machine(looked_at), "system")
     cgroup = pathlib.Path("/proc") / ("self" if pid is None else str(pid)) / "cgroup"
     merge.add({"container.image": container(looked_at, image_digest, cgroup)}, "container")
-
-
-def _told_image(image_digest: str) -> dict[str, str]:
-    from engines.identity.image import image
-
-    return image(image_digest)
 
 
 def _captured_at() -> dict[str, str]:
@@ -152,6 +150,19 @@ class _Merge:
         if volatile:
             about["volatile"] = dict(volatile)
         return Identity(fields=complete(self.fields), about=about)
+
+    def as_served(self, served: Identity, volatile: Mapping[str, Any]) -> Identity:
+        """The engine's own record, since its answers carry that digest; what else was seen is a note."""
+        made = self.identity(volatile)
+        more = [
+            f"{name}: unknown to the engine itself; seen beside it: {value!r}"
+            for name, value in made.fields.items()
+            if not isinstance(value, UnknownField) and isinstance(served.fields.get(name), UnknownField)
+        ]
+        about = dict(made.about)
+        if more:
+            about["notes"] = [*about.get("notes", ()), *more]
+        return Identity(fields=served.fields, about=about)
 
     def about(self) -> dict[str, Any]:
         told: dict[str, Any] = {"sources": dict(sorted(self._sources.items()))}

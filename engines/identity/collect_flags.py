@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engines.identity.collect_values import json_value, number_or_text, secret_name
+from engines.identity.collect_values import field_value, json_value, number_or_text, secret_name
 from engines.identity.flag_tables import ON, PLACES, TABLES
 from engines.identity.record import UnknownField
 
@@ -108,7 +108,7 @@ def _told(value: str | None, *, negated: bool = False) -> Any:
         return not negated
     if value.lstrip().startswith(("{", "[")):
         try:
-            return json_value(json.loads(value))
+            return field_value(json.loads(value))
         except (ValueError, RecursionError):
             return UnknownField("set, to JSON that cannot be read here")
     return number_or_text(value)
@@ -116,4 +116,4 @@ def _told(value: str | None, *, negated: bool = False) -> Any:
 
 def settings(table: Mapping[str, str], told: Mapping[str, Any]) -> dict[str, Any]:
     """Values of an engine's own document, by ``document's name → record's name``."""
-    return {field: json_value(told[name]) for name, field in table.items() if told.get(name) is not None}
+    return {field: field_value(told[name]) for name, field in table.items() if told.get(name) is not None}

@@ -6,6 +6,7 @@ listed here are read: SGLang, for one, tells its API key among its server's argu
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import re
 import time
@@ -50,14 +51,13 @@ _SGLANG = {
 _SYSTEM = {
     "cudnn_version": "cudnn.version",
     "cuda_compiled_version": "cuda.torch",
-    "cuda_runtime_version": "cuda.runtime",
+    "cuda_runtime_version": "cuda.toolkit",  # it asks nvcc
     "nvidia_driver_version": "gpu.driver",
-    "gcc_version": "compiler.host",
-    "libc_version": "os.libc",
-    "os": "os.name",
     "torch_version": "python.packages.torch",
+    "vllm_build_flags": "engine.build",
 }
-"""Names of vLLM's ``SystemEnv`` (``vllm/collect_env.py``), told by ``/server_info``."""
+"""Names of vLLM's ``SystemEnv`` (``vllm/collect_env.py``), told by ``/server_info``. What is read beside the
+engine goes before them: they are found by running programs, whatever those are."""
 _CACHE = {
     "cache_dtype": "precision.kv_cache_dtype",
     "enable_prefix_caching": "cache.prefix",
@@ -126,29 +126,35 @@ class Endpoint:
         return told if isinstance(told, dict) else UnknownField(f"{path} answers no JSON object")
 
 
-def ask(endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, str], Identity | None]:
-    """Fields that an engine tells, the endpoint that told each, and its own record where it serves one.
+@dataclasses.dataclass(slots=True)
+class Told:
+    """What an engine's endpoints told: of itself, and (``late``) of the machine it runs on."""
+
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sources: dict[str, str] = dataclasses.field(default_factory=dict)
+    late: dict[str, Any] = dataclasses.field(default_factory=dict)
+    record: Identity | None = None
+
+    def add(self, found: dict[str, Any], source: str) -> None:
+        for name, value in found.items():
+            if name not in self.fields or isinstance(self.fields[name], UnknownField):
+                self.fields[name], self.sources[name] = value, source
+
+
+def ask(endpoint: Endpoint) -> Told:
+    """Everything that an engine tells over HTTP.
 
     Raises:
         SilentEngine: see :meth:`Endpoint.get`.
         BadRecord: it serves a record that was changed, or is none.
     """
-    fields: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-
-    def add(found: dict[str, Any], source: str) -> None:
-        for name, value in found.items():
-            if name not in fields or isinstance(fields[name], UnknownField):
-                fields[name], sources[name] = value, source
-
-    record = own_record(endpoint)
-    if record is not None:
-        add(dict(record.fields), "/forkgate/identity")
-        return fields, sources, record
-    engine = _name_and_version(endpoint, add)
-    if engine == "vllm":
-        _vllm(endpoint, add)
-    return fields, sources, None
+    told = Told()
+    told.record = own_record(endpoint)
+    if told.record is not None:
+        told.add(dict(told.record.fields), "/forkgate/identity")
+    elif _name_and_version(endpoint, told) == "vllm":
+        _vllm(endpoint, told)
+    return told
 
 
 def own_record(endpoint: Endpoint) -> Identity | None:
@@ -162,58 +168,52 @@ def own_record(endpoint: Endpoint) -> Identity | None:
         raise BadRecord(f"/forkgate/identity: {error}") from None
 
 
-def _name_and_version(endpoint: Endpoint, add: Any) -> str | None:
+def _name_and_version(endpoint: Endpoint, told: Told) -> str | None:
     """Which engine it is, by what only that one answers."""
     props = endpoint.document("/props")
     if not isinstance(props, UnknownField) and isinstance(props.get("build_info"), str):
-        add(_llamacpp(props), "/props")
+        told.add(_llamacpp(props), "/props")
         return "llama.cpp"
     metrics = endpoint.get("/metrics")
     lines = "" if isinstance(metrics, UnknownField) else metrics.decode("utf-8", "replace")
-    add(metrics_fields(lines), "/metrics")
-    version = endpoint.document("/version")
-    told = None if isinstance(version, UnknownField) else version.get("version")
+    told.add(metrics_fields(lines), "/metrics")
+    served = endpoint.document("/version")
+    version = None if isinstance(served, UnknownField) else served.get("version")
+    # TensorRT-LLM and others answer /version too: then it is the version of an engine that is not named.
+    if isinstance(version, str):
+        told.add({"engine.version": text_value(version)}, "/version")
     if "\nvllm:" in lines:
-        add({"engine.name": "vllm"}, "/metrics")
-        if isinstance(told, str):
-            add({"engine.version": text_value(told)}, "/version")
+        told.add({"engine.name": "vllm"}, "/metrics")
         return "vllm"
     for path in ("/server_info", "/get_server_info"):
-        served = endpoint.document(path)
-        if isinstance(served, UnknownField):
+        found = endpoint.document(path)
+        if isinstance(found, UnknownField):
             continue
-        if "tp_size" in served:
-            add(_sglang(served), path)
+        if "tp_size" in found:
+            told.add(_sglang(found), path)
             return "sglang"
-        if "vllm_config" in served:  # its metrics are off
-            add({"engine.name": "vllm"}, path)
-            if isinstance(told, str):
-                add({"engine.version": text_value(told)}, "/version")
+        if "vllm_config" in found:  # its metrics are off
+            told.add({"engine.name": "vllm"}, path)
             return "vllm"
-    if isinstance(told, str):
-        # TensorRT-LLM and others answer /version too: a version of an engine that is not named.
-        add({"engine.version": text_value(told)}, "/version")
     return None
 
 
-def _vllm(endpoint: Endpoint, add: Any) -> None:
-    told = endpoint.document("/server_info?config_format=json")
-    if isinstance(told, UnknownField):
-        reason = (
-            "/server_info is off: vLLM serves it with VLLM_SERVER_DEV_MODE=1, and our plugin tells the same"
-        )
-        add({"graphs.compilation": UnknownField(reason)}, "/server_info")
+def _vllm(endpoint: Endpoint, told: Told) -> None:
+    path = "/server_info"
+    found = endpoint.document(path + "?config_format=json")
+    if isinstance(found, UnknownField):
+        reason = f"{path} is off: vLLM serves it with VLLM_SERVER_DEV_MODE=1, and our plugin tells the same"
+        told.add({"graphs.compilation": UnknownField(reason)}, path)
         return
-    config = told.get("vllm_config")
+    config, variables, system = (found.get(name) for name in ("vllm_config", "vllm_env", "system_env"))
     if isinstance(config, dict):
-        add(fields_of(config), "/server_info")
-    system = told.get("system_env")
+        told.add(fields_of(config), path)
+    if isinstance(variables, dict) and isinstance(variables.get("VLLM_BATCH_INVARIANT"), (bool, int)):
+        told.add({"determinism.batch_invariant": bool(variables["VLLM_BATCH_INVARIANT"])}, path)
     if isinstance(system, dict):
-        found = settings(_SYSTEM, system)
-        python = re.match(r"[0-9]+\.[0-9]+\.[0-9]+", str(system.get("python_version")))
-        if python:
-            found["python.version"] = python[0]
-        add(found, "/server_info")
+        told.late = settings(_SYSTEM, system)
+        if python := re.match(r"[0-9]+\.[0-9]+\.[0-9]+", str(system.get("python_version"))):
+            told.late["python.version"] = python[0]
 
 
 def _sglang(told: dict[str, Any]) -> dict[str, Any]:

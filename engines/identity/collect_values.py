@@ -83,5 +83,11 @@ def json_value(value: Any, depth: int = 0) -> Any:
     return json_value(str(value), depth)
 
 
+def field_value(value: Any) -> Any:
+    """:func:`json_value` for a whole field: one that is left out is an unknown field."""
+    kept = json_value(value)
+    return UnknownField(_NOT_RECORDED) if kept == _left_out() else kept
+
+
 def _left_out() -> dict[str, str]:
     return {"unknown": _NOT_RECORDED}

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any
 
-from engines.identity.collect_values import json_value
+from engines.identity.collect_values import field_value, json_value
 from engines.identity.record import UnknownField
 
 _PLACES: tuple[tuple[str, str], ...] = (
@@ -30,13 +30,10 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("cache.block_size", "cache_config.block_size"),
     ("sampler.logprobs_mode", "model_config.logprobs_mode"),
     ("sampler.seed", "model_config.seed"),
-    ("engine.device", "device_config.device_type"),
+    ("engine.device", "device_config.device"),
     ("engine.load_format", "load_config.load_format"),
     ("engine.model_overrides", "model_config.hf_overrides"),
-    ("engine.flag.async-scheduling", "scheduler_config.async_scheduling"),
-    ("engine.flag.disable-cascade-attn", "model_config.disable_cascade_attn"),
-    ("engine.flag.performance-mode", "performance_mode"),
-    ("engine.flag.optimization-level", "optimization_level"),
+    ("batch.async", "scheduler_config.async_scheduling"),
 )
 _SPECULATIVE = ("method", "num_speculative_tokens", "model", "quantization", "draft_tensor_parallel_size")
 _COMPILATION = ("mode", "backend", "custom_ops", "splitting_ops", "pass_config", "compile_sizes")
@@ -63,14 +60,17 @@ def fields_of(config: Any) -> dict[str, Any]:
     speculative = _at(config, "speculative_config")
     if speculative is not _MISSING:
         fields["speculative"] = False if speculative is None else _some(speculative, _SPECULATIVE)
-    disabled = _at(config, "parallel_config.disable_custom_all_reduce")
-    if isinstance(disabled, bool):
-        fields["parallel.custom_all_reduce"] = not disabled
+    for field, place in (
+        ("parallel.custom_all_reduce", "parallel_config.disable_custom_all_reduce"),
+        ("attention.cascade", "model_config.disable_cascade_attn"),
+    ):
+        disabled = _at(config, place)
+        if isinstance(disabled, bool):
+            fields[field] = not disabled
     if _at(config, "compilation_config") not in (_MISSING, None):
         fields["graphs.compilation"] = _some(_at(config, "compilation_config"), _COMPILATION)
-        fields["graphs.cuda"] = _some(
-            _at(config, "compilation_config"), ("cudagraph_mode", "cudagraph_capture_sizes")
-        )
+        graphs = _some(_at(config, "compilation_config"), ("cudagraph_mode", "cudagraph_capture_sizes"))
+        fields["graphs.cuda"] = False if graphs.get("cudagraph_mode") in (0, "NONE") else graphs
     defaults = _some(_at(config, "model_config"), ("generation_config", "override_generation_config"))
     if defaults:
         fields["sampler.defaults"] = defaults
@@ -87,16 +87,17 @@ def _at(value: Any, place: str) -> Any:
 
 def _some(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
     found = ((name, _at(value, name)) for name in names)
-    return {name: _value(one) for name, one in found if one is not _MISSING and one is not None}
+    kept = ((name, _value(one)) for name, one in found if one is not _MISSING and one is not None)
+    return {name: {"unknown": one.reason} if isinstance(one, UnknownField) else one for name, one in kept}
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
-    if isinstance(value, (str, int, float, list, tuple, Mapping)):
-        return value.removeprefix("torch.") if isinstance(value, str) else json_value(value)
+    if isinstance(value, str):
+        return field_value(value.removeprefix("torch."))
+    if isinstance(value, (int, float, list, tuple, Mapping)):
+        return json_value(value)
     if hasattr(value, "__dict__") and not isinstance(value, type):
-        return json_value(
-            {name: _value(one) for name, one in vars(value).items() if not name.startswith("_")}
-        )
-    return json_value(str(value).removeprefix("torch."))
+        return _some(value, tuple(name for name in vars(value) if not name.startswith("_")))
+    return field_value(str(value).removeprefix("torch."))  # a torch.dtype or torch.device

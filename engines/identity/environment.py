@@ -35,10 +35,7 @@ class Field:
     otherwise: str = "nothing that was asked tells it"
 
 
-_ENGINE = (
-    "neither the command line nor an endpoint of the engine tells it: its default stands, and which that is "
-    "only the engine knows"
-)
+_ENGINE = "neither the engine nor its command line tells it: its default stands, and only it knows which"
 _NOT_SET = "no endpoint of the engine tells it and no flag sets it"
 _TORCH = "only torch itself tells it, and torch was not asked (--torch)"
 _NO_LIBRARY = "no installed package and no loaded library tells it"
@@ -55,6 +52,7 @@ FIELDS: tuple[Field, ...] = (
     Field("precision.kv_cache_dtype", LIKELY, "keys and values are rounded to it at every step", _ENGINE),
     Field("precision.tf32", LIKELY, "TF32 cuts float32 products to 10 bits of mantissa", _TORCH),
     Field("attention.backend", LIKELY, "another kernel adds up attention in another order", _ENGINE),
+    Field("attention.cascade", PERHAPS, "a shared prefix is attended to once, and merged", _ENGINE),
     Field("engine.name", LIKELY, "another engine has kernels, scheduler and sampler of its own",
           "no command line and no endpoint of an engine that is known here was seen"),
     Field("engine.version", LIKELY, "kernels, defaults and scheduling change between versions",
@@ -85,6 +83,7 @@ FIELDS: tuple[Field, ...] = (
     Field("batch.max_model_len", PERHAPS, "some kernels and rope scalings are chosen by the longest context",
           _ENGINE),
     Field("batch.scheduling", PERHAPS, "another order of requests makes other batches", _ENGINE),
+    Field("batch.async", PERHAPS, "scheduling ahead of the results makes other batches", _ENGINE),
     Field("graphs.cuda", PERHAPS, "captured graphs pad batches to fixed sizes: other shapes, other sums",
           _ENGINE),
     Field("graphs.compilation", LIKELY, "compiled and fused kernels round at other places", _ENGINE),

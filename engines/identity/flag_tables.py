@@ -26,6 +26,8 @@ _VLLM: dict[str, Any] = {
     "max-num-batched-tokens": "batch.max_tokens",
     "max-model-len": "batch.max_model_len",
     "scheduling-policy": "batch.scheduling",
+    "async-scheduling": ("batch.async", ON),
+    "disable-cascade-attn": ("attention.cascade", OFF),
     "enable-chunked-prefill": ("prefill.chunked", ON),
     "long-prefill-token-threshold": "prefill.chunk_tokens",
     "enable-prefix-caching": ("cache.prefix", ON),
@@ -40,8 +42,8 @@ _VLLM: dict[str, Any] = {
     "hf-overrides": "engine.model_overrides",
 }
 _VLLM_OWN = (
-    "override-generation-config attention-config kernel-config additional-config async-scheduling "
-    "disable-cascade-attn disable-sliding-window calculate-kv-scales rope-scaling rope-theta enable- "
+    "override-generation-config attention-config kernel-config additional-config "
+    "disable-sliding-window calculate-kv-scales rope-scaling rope-theta enable- "
     "lora max-loras max-lora-rank lora-dtype fully-sharded-loras optimization-level O performance-mode "
     "cpu-offload-gb gpu-memory-utilization kv-cache-memory-bytes num-gpu-blocks-override prefix- "
     "caching-hash-algo model-impl tokenizer-mode runner convert structured-outputs-config logits- "
