@@ -58,8 +58,12 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 
 
-def check_token_form(where: str, call: Call) -> None:
-    """Raises :class:`CannotEncode` for a call without a faithful token form, saying why."""
+def check_token_form(where: str, call: Call, *, no_ids_back: str | None = None) -> None:
+    """Raises :class:`CannotEncode` for a call without a faithful token form, saying why.
+
+    ``no_ids_back``: why this engine's answers to a client's own request carry no token IDs, where they carry
+    none; nothing goes as itself then.
+    """
     body = call.body
     for field, reason in _NOT_ONE_STREAM.items():
         if _is_set(body, field):
@@ -67,19 +71,20 @@ def check_token_form(where: str, call: Call) -> None:
     if call.kind is CallKind.COMPLETION and _is_batch(body.get("prompt")):
         raise CannotEncode(where, "prompt: several prompts are several token streams", goes_as_itself=False)
     # The Responses and Messages APIs give no token IDs back, so nothing of theirs can go as itself.
-    as_itself = call.kind in (CallKind.CHAT, CallKind.COMPLETION)
+    as_itself = no_ids_back is None and call.kind in (CallKind.CHAT, CallKind.COMPLETION)
+    also = "" if no_ids_back is None else f"; {no_ids_back}"
     for field, reason in _AROUND_TOKENS.items():
         if field == "response_format" and _is_plain_text(body.get(field)):
             continue
         if _is_set(body, field):
-            raise CannotEncode(where, reason, goes_as_itself=as_itself)
+            raise CannotEncode(where, reason + also, goes_as_itself=as_itself)
     if call.kind is CallKind.RESPONSE and not _is_plain_text((body.get("text") or {}).get("format")):
         raise CannotEncode(where, "text.format: a grammar constrains the tokens", goes_as_itself=False)
     for message in _messages(body):
         kind = _odd_part(message.get("content"))
         if kind is not None:
             raise CannotEncode(
-                where, f"messages: a part of type {kind!r} is not text", goes_as_itself=as_itself
+                where, f"messages: a part of type {kind!r} is not text{also}", goes_as_itself=as_itself
             )
 
 

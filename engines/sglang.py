@@ -138,12 +138,7 @@ class SglangEngine(OpenAIEngine):
 
     async def encode(self, call: Call) -> Encoding:
         """See :meth:`engines.base.Engine.encode`."""
-        try:
-            calls.check_token_form(self.base_url, call)
-        except CannotEncode as error:
-            if not error.goes_as_itself:
-                raise
-            raise CannotEncode(self.base_url, f"{error}; {_NO_IDS_BACK}", goes_as_itself=False) from error
+        calls.check_token_form(self.base_url, call, no_ids_back=_NO_IDS_BACK)
         await self._check_model(call.model)
         chat = calls.chat_of(self.base_url, call)
         template = Fact(unknown="SGLang tells no chat template over HTTP")

@@ -141,12 +141,7 @@ class TensorRtLlmEngine(OpenAIEngine):
 
     async def encode(self, call: Call) -> Encoding:
         """See :meth:`engines.base.Engine.encode`."""
-        try:
-            calls.check_token_form(self.base_url, call)
-        except CannotEncode as error:
-            if not error.goes_as_itself:
-                raise
-            raise CannotEncode(self.base_url, f"{error}; {_NO_IDS_BACK}", goes_as_itself=False) from error
+        calls.check_token_form(self.base_url, call, no_ids_back=_NO_IDS_BACK)
         chat = calls.chat_of(self.base_url, call)
         if chat.kind is CallKind.COMPLETION and isinstance(chat.body.get("prompt"), list):
             token_ids = tuple(chat.body["prompt"])

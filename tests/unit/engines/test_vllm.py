@@ -321,5 +321,5 @@ def test_load_is_what_the_server_counts() -> None:
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"engine\.kind: 'tgi' is not one of vllm, reference"):
+    with pytest.raises(ValueError, match=r"engine\.kind: 'tgi' is not one of vllm, .*sglang"):
         open_engine("http://e", EngineOptions(kind="tgi"))
