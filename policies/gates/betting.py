@@ -8,8 +8,10 @@ because log E depends on no alpha; a verdict only compares.
 the second, both are the first. Nothing shows "not worse at all", so promotion needs one above 0.
 
 *Rounding.* D is counted on a grid, so that a state stays small. That moves its mean by at most half a step,
-which a margin above 0 is widened (rollback) or narrowed (promotion) by; at margin 0 the null is the arms'
-exchangeability, under which rounding half to even leaves D symmetric about 0.
+which a margin is widened (rollback) or narrowed (promotion) by. Only where arms that are equal can also be
+swapped, so that D is as often d as -d, does margin 0 stay 0: rounding half to even leaves D symmetric. A
+difference of two shares of unequal numbers of requests is fair, but not symmetric (a thousand requests tell
+.0004, ten tell 0 or .1), and all that rounds to 0 would be taken from one side.
 
 *Intervals.* A 95 % confidence sequence costs a hundred times a bet, so it is taken anew when there are half
 as many observations again; between looks the last one stands, which holds at all n as the newest would.
@@ -81,11 +83,13 @@ class Margins(msgspec.Struct, frozen=True, kw_only=True):
     promotion_margin: float | None = None
     steps: int
     """Of the grid, to a unit."""
+    symmetric: bool = True
+    """Whether D of arms that are equal is as often d as -d; see *Rounding*."""
 
     @property
     def tests(self) -> tuple[MeanTest, MeanTest]:
         """Rollback and promotion."""
-        return _tests(self.margin, self.promotion_margin, self.steps)
+        return _tests(self.margin, self.promotion_margin, self.steps, self.symmetric)
 
     def add(self, so_far: Differences, value: float) -> Differences:
         """With one more D."""
@@ -169,9 +173,11 @@ def undecided(n: int, maximum_n: int, unit: str) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _tests(margin: float, promotion_margin: float | None, steps: int) -> tuple[MeanTest, MeanTest]:
+def _tests(
+    margin: float, promotion_margin: float | None, steps: int, symmetric: bool
+) -> tuple[MeanTest, MeanTest]:
     beyond = margin if promotion_margin is None else promotion_margin
     half_step = 0.5 / steps
-    widened = margin + half_step if margin > 0.0 else 0.0
+    widened = 0.0 if margin == 0.0 and symmetric else margin + half_step
     bets = Mixture.geometric(0.05, 0.95 / (1.0 + widened), 6)
     return rollback(widened, bets), promotion(beyond - half_step, bets)

@@ -135,7 +135,9 @@ class DurationGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def margins(self) -> Margins:
         """Both tests, where there is a margin to test."""
         assert self.margin is not None
-        return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_STEPS)
+        return Margins(
+            margin=self.margin, promotion_margin=self.promotion_margin, steps=_STEPS, symmetric=False
+        )
 
     def timed(self, state: S, candidate: bool, ended_unix_s: float, value_s: float) -> S:
         """``state`` with one more value of either arm; one that is no duration is counted as not measured."""

@@ -123,7 +123,9 @@ class ErrorRate(
     def margins(self) -> Margins:
         """Both tests, where there is a margin to test."""
         assert self.margin is not None
-        return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_STEPS)
+        return Margins(
+            margin=self.margin, promotion_margin=self.promotion_margin, steps=_STEPS, symmetric=False
+        )
 
     def initial(self) -> ErrorRateState:
         """Before any evidence."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
+from scipy import stats
 
-from comparator.sequential import Counts, Side, mean_interval
+from comparator.sequential import Counts, Side, mean_interval, on_grid
+from policies.gates import ErrorRate, Ttft
 from policies.gates.base import Alpha
 from policies.gates.betting import (
     FEWEST_SHOWN,
@@ -21,6 +24,7 @@ from policies.gates.betting import (
 from policies.verdict import Answer
 
 MARGINS = Margins(margin=0.02, promotion_margin=0.05, steps=64)
+NO_MARGIN = {"margin": 0.0, "promotion_margin": 0.05}
 
 
 def of(values: list[float], margins: Margins = MARGINS) -> Differences:
@@ -43,6 +47,21 @@ def test_at_margin_zero_the_null_is_exchangeability_and_rounding_is_symmetric():
     values = [rng.uniform(-1, 1) for _ in range(300)]
     there, back = of(values), of([-value for value in values])
     assert there.mean == -(back.mean or 0.0)
+
+
+@pytest.mark.parametrize("gate", [ErrorRate(source="live", **NO_MARGIN), Ttft(**NO_MARGIN)])
+def test_no_bet_expects_to_win_from_arms_that_fail_alike_however_unequal_their_numbers(gate):
+    """All but the baseline's 10,000 requests in a block round to a share of nothing at the grid's step."""
+    baseline, candidate, share = 10_000, 10, 0.0003
+    rollback, _ = gate.margins.tests
+    expected = [0.0] * len(rollback.bets.points)
+    for bad in range(40):
+        for candidate_bad in range(candidate + 1):
+            chance = stats.binom.pmf(bad, baseline, share) * stats.binom.pmf(candidate_bad, candidate, share)
+            d = on_grid(bad / baseline - candidate_bad / candidate, gate.margins.steps)
+            for k, factor in enumerate(rollback.log_factors(d)):
+                expected[k] += chance * math.exp(factor)
+    assert max(expected) <= 1.0
 
 
 def test_what_it_has_won_is_a_function_of_the_counts_alone():
