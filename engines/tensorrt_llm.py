@@ -194,6 +194,8 @@ class TensorRtLlmEngine(OpenAIEngine):
             "stream_options": {"include_usage": True, "continuous_usage_stats": False},
             **explicit(prompt.sampling),
         }
+        if prompt.sampling.temperature == 0:
+            body["top_k"] = 1  # older versions are greedy by this alone
         if prompt.priority is not None:
             body["priority"] = _LOWEST_PRIORITY
         decoder = TensorRtDecoder(self.base_url, depth=prompt.sampling.logprobs, prompt=prompt.token_ids)

@@ -130,6 +130,12 @@ def test_each_seed_is_sent_and_gives_its_own_tokens() -> None:
     assert [step.token_id for step in other] == [31, 32, 33, 34]
 
 
+def test_greedy_is_asked_for_in_the_words_of_every_version() -> None:
+    greedy = msgspec.structs.replace(SAMPLING, temperature=0.0)
+    steps, _ = generated(replaying("greedy"), msgspec.structs.replace(PROMPT, sampling=greedy))
+    assert [step.token_id for step in steps] == [11, 12, 13, 14]
+
+
 def test_the_lowest_priority_is_zero_whatever_number_others_use() -> None:
     generated(replaying("priority"), msgspec.structs.replace(PROMPT, priority=1_000_000_000))
 
