@@ -13,6 +13,7 @@ canonical JSON of all of it but itself and ``about``, which says where the files
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -56,7 +57,7 @@ class ArtifactFile:
         return document
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ArtifactRecord:
     """A record. :func:`record_artifact` makes one, :func:`engines.identity.artifact_json.load` reads one."""
 
@@ -65,22 +66,23 @@ class ArtifactRecord:
     image: Mapping[str, str]
     about: Mapping[str, Any]
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """One digest over everything but ``about``."""
-        return digest_of(self._body())
+        return digest_of(self.body())
 
-    @property
+    @functools.cached_property
     def model_digest(self) -> str:
         """Of the files alone, by path and content: the same model under any runtime image."""
         return digest_of([{**path_json(file.path), "sha256": file.sha256} for file in self.files])
 
     def to_json(self) -> dict[str, Any]:
         """The document, its digest near the top."""
-        body = self._body()
+        body = self.body()
         return {"record": body.pop("record"), "digest": self.digest, **body, "about": dict(self.about)}
 
-    def _body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, Any]:
+        """What the digest covers."""
         return {
             "record": RECORD,
             "model_digest": self.model_digest,

@@ -50,7 +50,8 @@ def from_json(document: Any) -> ArtifactRecord:
     if document["record"] != RECORD:
         raise BadRecord(f'record: {document["record"]!r} is not "{RECORD}", the one kind that is read here')
     told = document.get("digest")
-    made = digest_of({name: value for name, value in document.items() if name not in _OUTSIDE_DIGEST})
+    body = {name: value for name, value in document.items() if name not in _OUTSIDE_DIGEST}
+    made = digest_of(body)
     if told != made:
         raise BadRecord(
             f"digest: the record says {told} and its content makes {made}: it was changed after it was made; "
@@ -68,7 +69,7 @@ def from_json(document: Any) -> ArtifactRecord:
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise BadRecord(f"files: {shown(twice)} stands twice")
-    if record.digest != told:  # the digest fits, so whoever wrote it wrote fields that are not known here
+    if record.body() != body:  # the digest fits, so whoever wrote it wrote fields that are not known here
         raise BadRecord(f"it has fields that {RECORD} does not have: it was made by another version")
     return record
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -34,10 +34,12 @@ def canonical(value: Any) -> bytes:
         CanonicalError: a number that is not finite or not exact as a double, a lone surrogate, too deep.
         TypeError: something that is not JSON.
     """
+    out: list[str] = []
     try:
-        return "".join(_pieces(value, "$")).encode("utf-8")
+        _write(value, "$", out)
     except RecursionError:
         raise CanonicalError("the value is nested too deeply for a canonical form") from None
+    return "".join(out).encode("utf-8")
 
 
 def digest_of(value: Any) -> str:
@@ -95,47 +97,47 @@ def _refuse_constant(name: str) -> Any:
     raise CanonicalError(f"{name} is not JSON")
 
 
-def _pieces(value: Any, place: str) -> Iterator[str]:
+def _write(value: Any, place: str, out: list[str]) -> None:
     # A bool is an int to Python, so it comes first.
-    if value is None:
-        yield "null"
+    if isinstance(value, str):
+        out.append(_string(value, place))
+    elif value is None:
+        out.append("null")
     elif value is True:
-        yield "true"
+        out.append("true")
     elif value is False:
-        yield "false"
-    elif isinstance(value, str):
-        yield _string(value, place)
+        out.append("false")
     elif isinstance(value, int):
-        yield _integer(value, place)
+        out.append(_integer(value, place))
     elif isinstance(value, float):
-        yield _number(value, place)
+        out.append(_number(value, place))
     elif isinstance(value, Mapping):
-        yield from _object(value, place)
+        _object(value, place, out)
     elif isinstance(value, list | tuple):
-        yield "["
+        out.append("[")
         for index, item in enumerate(value):
             if index:
-                yield ","
-            yield from _pieces(item, f"{place}[{index}]")
-        yield "]"
+                out.append(",")
+            _write(item, f"{place}[{index}]", out)
+        out.append("]")
     else:
         raise TypeError(f"{place}: a {type(value).__name__} is not JSON")
 
 
-def _object(value: Mapping[Any, Any], place: str) -> Iterator[str]:
+def _object(value: Mapping[Any, Any], place: str, out: list[str]) -> None:
     for key in value:
         if not isinstance(key, str):
             raise TypeError(f"{place}: the key {key!r} is a {type(key).__name__}, JSON has only strings")
         _refuse_surrogates(key, place)
-    yield "{"
+    out.append("{")
     # Section 3.2.3: by UTF-16 code units, so that U+1F600 (a surrogate pair) stands before U+FB33.
     for index, key in enumerate(sorted(value, key=_utf16)):
         if index:
-            yield ","
-        yield encode_basestring(key)
-        yield ":"
-        yield from _pieces(value[key], f"{place}.{key}")
-    yield "}"
+            out.append(",")
+        out.append(encode_basestring(key))
+        out.append(":")
+        _write(value[key], f"{place}.{key}", out)
+    out.append("}")
 
 
 def _utf16(key: str) -> bytes:
@@ -149,6 +151,8 @@ def _string(value: str, place: str) -> str:
 
 
 def _refuse_surrogates(value: str, place: str) -> None:
+    if value.isascii():
+        return
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
