@@ -23,6 +23,7 @@ import enum
 import hashlib
 import importlib.resources
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -158,7 +159,9 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
             raise PolicyError(f"{where}: {key}: missing; a policy needs level, alpha and gates")
     alpha = mapping["alpha"]
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
-        raise PolicyError(f"{where}: alpha: {alpha!r} is no number; give one between 0 and 1, such as 0.05")
+        raise PolicyError(
+            f"{where}: alpha: {_said(alpha)} is no number; give one between 0 and 1, such as 0.05"
+        )
     if not 0.0 < alpha < 1.0:
         raise PolicyError(f"{where}: alpha: {alpha} is outside 0-1, both excluded; 0.05 is usual")
     gates = mapping["gates"]
@@ -167,8 +170,10 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
             f"{where}: gates: must name at least one gate; without one nothing can fail, and nothing can pass"
         )
     on_fail = _one_of(OnFail, mapping.get("on_fail", "rollback"), f"{where}: on_fail")
+    for name in gates:
+        _named(name, f"{where}: gates")
     own = {
-        str(name): _one_of(OnFail, limits["on_fail"], f"{where}: gates.{name}.on_fail")
+        name: _one_of(OnFail, limits["on_fail"], f"{where}: gates.{name}.on_fail")
         for name, limits in gates.items()
         if isinstance(limits, Mapping) and "on_fail" in limits
     }
@@ -178,9 +183,7 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
         alpha=float(alpha),
         on_fail=on_fail,
         on_fails={name: its for name, its in own.items() if its is not on_fail},
-        gates={
-            str(name): _gate(str(name), limits, f"{where}: gates.{name}") for name, limits in gates.items()
-        },
+        gates={name: _gate(name, limits, f"{where}: gates.{name}") for name, limits in gates.items()},
         suites=_suites(mapping.get("suites"), f"{where}: suites"),
     )
     _check_suites(made, where)
@@ -190,13 +193,13 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
 def _suites(section: Any, where: str) -> dict[str, SuiteSection]:
     section = {} if section is None else section
     if not isinstance(section, Mapping):
-        raise PolicyError(f"{where}: {section!r} is no mapping of suites; write {{{STARTER}: {{}}}}")
+        raise PolicyError(f"{where}: {_said(section)} is no mapping of suites; write {{{STARTER}: {{}}}}")
     suites = {}
     for name, value in section.items():
-        place = f"{where}.{name}"
+        place = f"{where}.{_named(name, where)}"
         value = {} if value is None else value
         if not isinstance(value, Mapping):
-            raise PolicyError(f"{place}: {value!r} is no mapping; write {{file: PATH, passes: 5}}")
+            raise PolicyError(f"{place}: {_said(value)} is no mapping; write {{file: PATH, passes: 5}}")
         fields = SuiteSection.__struct_fields__
         for key in value:
             if key not in fields:
@@ -204,10 +207,10 @@ def _suites(section: Any, where: str) -> dict[str, SuiteSection]:
                     f"{place}.{key}: unknown key{_meant(str(key), fields)}; a suite knows {_words(fields)}"
                 )
         try:
-            suites[str(name)] = msgspec.convert(dict(value), SuiteSection)
+            suites[name] = msgspec.convert(dict(value), SuiteSection)
         except msgspec.ValidationError as exc:
             raise PolicyError(_placed(str(exc), place)) from exc
-        if suites[str(name)].file is None and name != STARTER:
+        if suites[name].file is None and name != STARTER:
             raise PolicyError(
                 f"{place}.file: missing; only the shipped suite {STARTER!r} goes without, name a JSONL file"
             )
@@ -240,12 +243,14 @@ def _check_suites(policy: Policy, where: str) -> None:
 def _gate(name: str, limits: Any, where: str) -> AnyGate:
     limits = {} if limits is None else limits
     if not isinstance(limits, Mapping):
-        raise PolicyError(f"{where}: {limits!r} is no mapping of limits; write {{}} for the defaults")
+        raise PolicyError(f"{where}: {_said(limits)} is no mapping of limits; write {{}} for the defaults")
     kind = limits.get("kind", name)
-    if kind not in KINDS:
-        place = f"{where}.kind: {kind}" if "kind" in limits else where
+    if not isinstance(kind, str) or kind not in KINDS:
+        place = (
+            f"{where}.kind: {kind if isinstance(kind, str) else _said(kind)}" if "kind" in limits else where
+        )
         raise PolicyError(
-            f"{place}: unknown gate{_meant(str(kind), KINDS)}; known are {_words(KINDS)}"
+            f"{place}: unknown gate{_meant(kind, KINDS)}; known are {_words(KINDS)}"
             + ("" if "kind" in limits else " (a gate of another name needs `kind`)")
         )
     struct = KINDS[kind]
@@ -260,7 +265,7 @@ def _gate(name: str, limits: Any, where: str) -> AnyGate:
         choices = get_args(hint)
         if get_origin(hint) is Literal and key in limits and limits[key] not in choices:
             raise PolicyError(
-                f"{where}.{key}: {limits[key]!r} is unknown{_meant(str(limits[key]), choices)}; "
+                f"{where}.{key}: {_said(limits[key])} is unknown{_meant(limits[key], choices)}; "
                 f"known are {_words(choices)}"
             )
     try:
@@ -287,11 +292,39 @@ def _one_of(kind: type[enum.StrEnum], value: Any, where: str) -> Any:
     except ValueError as exc:
         names = [member.value for member in kind]
         raise PolicyError(
-            f"{where}: {value!r} is unknown{_meant(str(value), names)}; known are {_words(names)}"
+            f"{where}: {_said(value)} is unknown{_meant(value, names)}; known are {_words(names)}"
         ) from exc
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def _named(name: Any, where: str) -> str:
+    """A key that is a name: it stands in verdicts, metrics and log lines.
+
+    Raises:
+        PolicyError: it is none.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise PolicyError(
+        f"{where}: the name {_said(name)} is not 1-63 letters, digits, '.', '_' and '-', the first a letter "
+        "or digit; a number goes in quotes"
+    )
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
+
+
+def _said(value: Any) -> str:
+    """A value that is not what it should be, for a message: never longer than a line or two."""
+    return _SHORT.repr(value)
+
+
+def _meant(word: Any, known: Iterable[str]) -> str:
+    if not isinstance(word, str) or len(word) > 100:
+        return ""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f", did you mean {near[0]}?" if near else ""
 

@@ -25,7 +25,8 @@ STARTER = "starter"
 """The suite that needs no ``file``: it comes with the package."""
 
 _HEX = re.compile(r"[0-9a-f]{64}")
-_CALLABLE = re.compile(r"(?P<file>[^:]+\.py):(?P<function>[A-Za-z_]\w*)")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_CALLABLE = re.compile(r"(?P<file>[^:\0]+\.py):(?P<function>[A-Za-z_]\w*)")
 
 
 class ScorerSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +76,15 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(
                 f"sha256: {self.sha256!r} is not 64 lower-case hex digits, print them with `sha256sum FILE`"
             )
+        for field in ("file", "refusal_rules"):
+            if "\0" in (getattr(self, field) or ""):
+                raise ValueError(f"{field}: a NUL character is in no file's name")
+        for name in self.scorers:
+            if not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"scorers: the name {name!r} is not 1-63 letters, digits, '.', '_' and '-', the first a "
+                    "letter or digit"
+                )
         if not 1 <= self.passes <= 100:
             raise ValueError(f"passes: {self.passes} is outside 1-100; 5 is usual")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,10 @@ from forkgate.config.suites import LoadedSuite, SuiteSource, load_suite, read_su
 from policies.errors import PolicyError
 from policies.lint import SuiteSize, refusals
 from policies.policy import Policy, load_policy
+
+MOST_POLICY_BYTES = 1_048_576
+_SHIPPED_NAME = re.compile(r"[A-Za-z0-9_-]+")
+"""What may be a shipped policy's name. Anything else (a dot, a slash) is a file's path."""
 
 
 class PolicySource(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,12 +77,13 @@ def read_policy(policy: str) -> tuple[PolicySource | None, list[str]]:
     Returns:
         The source, or None and everything that is wrong, each as one sentence with its place.
     """
-    try:
-        text = Path(policy).read_text(encoding="utf-8") if "/" in policy else policy
-    except FileNotFoundError:
-        return None, [f"no such file: {policy!r}"]
-    except (OSError, UnicodeDecodeError) as error:
-        return None, [f"{policy!r} cannot be read: {error}"]
+    if _SHIPPED_NAME.fullmatch(policy):
+        text = policy
+    else:
+        content, problem = _text(policy)
+        if content is None:
+            return None, [problem]
+        text = content
     try:
         made = load_policy(text, policy)
     except PolicyError as error:
@@ -92,6 +98,26 @@ def read_policy(policy: str) -> tuple[PolicySource | None, list[str]]:
     if problems:
         return None, problems
     return PolicySource(where=policy, text=text, suites=suites), []
+
+
+def _text(path: str) -> tuple[str | None, str]:
+    """A policy file's text, or why there is none."""
+    try:
+        with Path(path).open("rb") as opened:
+            content = opened.read(MOST_POLICY_BYTES + 1)
+    except FileNotFoundError:
+        return None, f"no such file: {path!r}"
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return None, f"{path!r} cannot be read: {getattr(error, 'strerror', None) or error}"
+    if len(content) > MOST_POLICY_BYTES:
+        return (
+            None,
+            f"{path!r} has more than {MOST_POLICY_BYTES} bytes, the most that is read; name another file",
+        )
+    try:
+        return content.decode("utf-8"), ""
+    except UnicodeDecodeError as error:
+        return None, f"{path!r} is no UTF-8 text at byte {error.start + 1}; save the file as UTF-8"
 
 
 def undecidable(policy: str, read: Frozen) -> list[str]:

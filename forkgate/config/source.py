@@ -14,6 +14,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from forkgate.config.problems import ConfigError, Problem
+from policies.yaml_text import too_much
 
 MAX_FILE_BYTES = 1_048_576
 """A configuration is a page or two; far more is somebody else's file."""
@@ -42,12 +43,19 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, int]]:
         )
     try:
         node = _reader().compose(text)
+        if (problem := too_much(node)) is not None:
+            raise ConfigError(file, [Problem(path="", message=problem)])
         data = _reader().load(text)
     except DuplicateKeyError as error:
         raise ConfigError(file, [_duplicate(error)]) from None
     except MarkedYAMLError as error:
         raise ConfigError(file, [_syntax(error)]) from None
-    except YAMLError as error:
+    except RecursionError:
+        raise ConfigError(
+            file, [Problem(path="", message="not YAML: brackets in brackets without end")]
+        ) from None
+    except (YAMLError, ValueError) as error:
+        # A value that its tag does not fit (a 13th month): ruamel lets it through.
         raise ConfigError(file, [Problem(path="", message=f"not YAML: {error}")]) from None
     lines: dict[str, int] = {}
     if node is not None:

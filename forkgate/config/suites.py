@@ -212,8 +212,9 @@ def _bytes(at: str, file: Path, most: int, problems: list[str]) -> bytes | None:
     except FileNotFoundError:
         problems.append(f"{at}: no such file: {str(file)!r}")
         return None
-    except OSError as error:
-        problems.append(f"{at}: {str(file)!r} cannot be read: {error.strerror}")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        said = getattr(error, "strerror", None) or error
+        problems.append(f"{at}: {str(file)!r} cannot be read: {said}")
         return None
     if len(content) > most:
         problems.append(f"{at}: {str(file)!r} has more than {most} bytes, the most that is read")

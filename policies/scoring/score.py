@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import msgspec
@@ -98,6 +97,9 @@ def _rule(where: str, check: Check, answer: str, call: Call | None) -> float:
 def _checked(value: object, scorer: str) -> float:
     if isinstance(value, bool):
         return float(value)
-    if not isinstance(value, int | float) or math.isnan(value) or not 0.0 <= value <= 1.0:
-        raise ScoringError(f"scorer {scorer!r}: gave {value!r}; a score is a number from 0 to 1")
+    # A NaN is within no bounds; a whole number may have more digits than Python would print.
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        is_long = isinstance(value, int) and abs(value) >= 10**18
+        said = "a number of many digits" if is_long else repr(value)
+        raise ScoringError(f"scorer {scorer!r}: gave {said}; a score is a number from 0 to 1")
     return float(value)

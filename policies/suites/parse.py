@@ -97,8 +97,17 @@ def _decode(line: bytes, at: str, problems: list[str]) -> Sample | None:
         )
         problems.append(f"{at}: column {exc.colno}: no JSON: {exc.msg}{hint}")
         return None
-    except (_RefusedError, RecursionError) as exc:
+    except RecursionError:
+        problems.append(f"{at}: brackets in brackets without end; no sample is nested that deep")
+        return None
+    except ValueError as exc:  # ours, or a whole number of thousands of digits
         problems.append(f"{at}: {exc}")
+        return None
+    if (half := _half_character(value)) is not None:
+        problems.append(
+            f"{at}: {half!r} has half of a character (a lone surrogate, \\ud800-\\udfff), which no text can "
+            "hold; write the whole character"
+        )
         return None
     if not isinstance(value, dict):
         problems.append(f"{at}: {type(value).__name__} where a JSON object is expected; one sample a line")
@@ -122,6 +131,25 @@ def _placed(message: str) -> str:
     if path.endswith(".kind"):
         return f"{path}: {text.removeprefix('Invalid value ')} is unknown; known are {_KINDS}"
     return f"{path or 'sample'}: {text[0].lower()}{text[1:]}"
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def _half_character(value: Any) -> str | None:
+    """Some characters around a lone surrogate, in any text or key of a decoded value: neither an engine nor
+    the evidence could be told it."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            if (found := _LONE.search(one)) is not None:
+                return one[max(found.start() - 10, 0) : found.end() + 10]
+        elif isinstance(one, dict):
+            left += [*one, *one.values()]
+        elif isinstance(one, list):
+            left += one
+    return None
 
 
 class _RefusedError(ValueError):

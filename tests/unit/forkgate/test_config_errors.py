@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from forkgate.config import ConfigError, load
+from forkgate.config import ConfigError, load, loads
 
 BAD = Path(__file__).parent / "bad_configs"
 FILES = sorted(BAD.glob("*.yaml"))
@@ -45,3 +46,22 @@ def test_problem_names_the_line_it_stands_on() -> None:
 def test_missing_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"^/nonexistent/forkgate\.yaml: no such file$"):
         load("/nonexistent/forkgate.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("home: " + "[" * 100_000, "not YAML: brackets in brackets without end"),
+        ("home: 2026-13-45", "not YAML: "),
+        ("home: &a [*a]", "an alias stands inside what it is an alias of"),
+        (
+            "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+            + "".join(f"{new}: &{new} [{','.join([f'*{old}'] * 10)}]\n" for old, new in pairwise("abcdefgh")),
+            "more than 100000 values once its aliases are written out",
+        ),
+    ],
+)
+def test_yaml_that_would_hang_or_break_its_reader_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(text)
+    assert str(caught.value.problems[0]).startswith(problem)

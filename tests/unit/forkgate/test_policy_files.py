@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from forkgate.config import ConfigError, load
-from forkgate.config.policy import PolicySource, frozen, read_policies, read_policy
+from forkgate.config.policy import MOST_POLICY_BYTES, PolicySource, frozen, read_policies, read_policy
 from forkgate.judge.settings import JudgeSettings
 from tests.support.suites import lines, sample
 
@@ -113,6 +113,31 @@ def test_shipped_policy_needs_no_file() -> None:
     assert problems == []
     assert source == PolicySource(where="audit", text="audit")
     assert frozen(source).policy.name == "audit"
+
+
+def test_a_policy_file_needs_no_slash_and_says_why_it_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("level: token\nalpha: 0.05\ngates: {token_equality: {}}\n")
+    source, problems = read_policy("mine.yaml")
+    assert problems == []
+    assert source is not None
+    assert source.where == "mine.yaml"
+    Path("binary.yaml").write_bytes(b"level: \xff")
+    Path("endless.yaml").write_text("#" * (MOST_POLICY_BYTES + 1))
+    refused = {
+        name: read_policy(name)[1] for name in (".", "nul\0.yaml", "binary.yaml", "endless.yaml", "no.yaml")
+    }
+    assert refused == {
+        ".": ["'.' cannot be read: Is a directory"],
+        "nul\0.yaml": ["'nul\\x00.yaml' cannot be read: embedded null byte"],
+        "binary.yaml": ["'binary.yaml' is no UTF-8 text at byte 8; save the file as UTF-8"],
+        "endless.yaml": [
+            "'endless.yaml' has more than 1048576 bytes, the most that is read; name another file"
+        ],
+        "no.yaml": ["no such file: 'no.yaml'"],
+    }
 
 
 def test_gate_that_its_suite_could_never_decide_is_refused(folder: Path) -> None:

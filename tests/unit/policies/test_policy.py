@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -261,6 +263,10 @@ REFUSED = [
         ),
     ),
     (
+        HEAD + 'gates: {rule_cases: {suite: m}}\nsuites: {m: {file: "a\\0b"}}',
+        "p: suites.m.file: a NUL character is in no file's name",
+    ),
+    (
         HEAD + "gates: {token_equality: {}}\nsuites: [starter]",
         "p: suites: ['starter'] is no mapping of suites; write {starter: {}}",
     ),
@@ -283,6 +289,66 @@ def test_a_bad_policy_is_refused_with_its_place_and_a_way_out(text, message):
     with pytest.raises(PolicyError) as caught:
         load_policy(text, "p")
     assert str(caught.value) == message
+
+
+def bomb() -> str:
+    """A list of lists of lists, nine times nine, in a few hundred characters."""
+    levels = ["&a [lol,lol,lol,lol,lol,lol,lol,lol,lol]"]
+    levels += [f"&{new} [{','.join(['*' + old] * 9)}]" for old, new in pairwise("abcdefghi")]
+    return f"[{', '.join(levels)}]"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "level: {}\nalpha: 0.05\ngates: {{token_equality: {{}}}}",
+        "level: token\nalpha: {}\ngates: {{token_equality: {{}}}}",
+        "level: token\nalpha: 0.05\non_fail: {}\ngates: {{token_equality: {{}}}}",
+        "level: token\nalpha: 0.05\ngates: {{token_equality: {}}}",
+        "level: token\nalpha: 0.05\ngates: {{token_equality: {{kind: {}}}}}",
+        "level: token\nalpha: 0.05\ngates: {{ttft: {{source: {}}}}}",
+        "level: token\nalpha: 0.05\nsuites: {}\ngates: {{token_equality: {{}}}}",
+    ],
+)
+def test_aliases_of_aliases_are_refused_before_anything_reads_or_prints_them(place):
+    with pytest.raises(PolicyError) as caught:
+        load_policy(place.format(bomb()), "p")
+    assert str(caught.value) == (
+        "p: more than 100000 values once its aliases are written out; write out what is meant"
+    )
+
+
+def test_an_alias_of_what_it_stands_in_is_refused():
+    with pytest.raises(PolicyError, match="which has no end; write the values out"):
+        load_policy(HEAD + "gates: {token_equality: &a {on_fail: *a}}", "p")
+
+
+def test_aliases_and_merges_of_an_honest_size_are_taken():
+    text = HEAD + "gates: {token_equality: &t {minimum_pairs: 7}, again: {<<: *t, kind: token_equality}}"
+    assert load_policy(text, "p").gates["again"] == TokenEquality(name="again", minimum_pairs=7)
+
+
+@pytest.mark.parametrize("kind", ["[1]", "{a: 1}", "~", "1"])
+def test_a_kind_that_is_no_text_is_an_unknown_gate(kind):
+    with pytest.raises(PolicyError, match=r"^p: gates\.x\.kind: .*: unknown gate; known are rule_cases"):
+        load_policy(HEAD + f"gates: {{x: {{kind: {kind}}}}}", "p")
+
+
+@pytest.mark.parametrize("name", ["1", '""', '"a b"', '"a\\nb"', '"\\e[31m"', '"\\ud800"', "[a]", "x" * 64])
+@pytest.mark.parametrize("section", ["gates: {{? {} : {{kind: token_equality}}}}", "suites: {{? {} : {{}}}}"])
+def test_names_stand_in_metrics_and_logs_and_are_plain(name, section):
+    head = HEAD if section.startswith("gates") else HEAD + "gates: {token_equality: {}}\n"
+    with pytest.raises(PolicyError, match="is not 1-63 letters, digits"):
+        load_policy(head + section.format(name), "p")
+
+
+def test_what_is_wrong_is_quoted_in_a_line_whatever_its_size():
+    with pytest.raises(PolicyError) as caught:
+        load_policy(HEAD + f"gates: {{token_equality: {{on_fail: {'x' * 100_000}}}}}", "p")
+    assert len(str(caught.value)) < 300
+    with pytest.raises(PolicyError) as caught:
+        load_policy(HEAD + "gates: " + "[" * 100_000, "p")
+    assert str(caught.value) == "p: no YAML: brackets in brackets without end; correct the file"
 
 
 def test_a_decoded_mapping_is_taken_as_well():

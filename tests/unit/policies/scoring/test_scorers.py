@@ -173,6 +173,12 @@ def test_a_scorer_that_gives_no_score_is_an_error(value: Any):
     assert str(caught.value) == f"scorer 'tone': gave {value!r}; a score is a number from 0 to 1"
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**5_000)], ids=["long", "longer than Python prints"])
+def test_a_score_of_more_digits_than_a_float_holds_is_an_error_like_any(value: int):
+    with pytest.raises(ScoringError, match="gave a number of many digits; a score is a number from 0 to 1"):
+        score(PythonCall(scorer="tone"), "x", lambda check, answer: value)
+
+
 @pytest.mark.parametrize(("given", "value"), [(True, 1.0), (0, 0.0), (0.25, 0.25)])
 def test_a_scorer_may_answer_with_a_truth_or_a_number(given: Any, value: float):
     assert score(PythonCall(scorer="tone"), "x", lambda check, answer: given) == value

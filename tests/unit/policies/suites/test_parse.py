@@ -226,7 +226,16 @@ def test_problems_are_bounded_and_the_rest_is_counted():
         (b'{"id": "\xff"}', "s:1: byte 9 is no UTF-8; save the file as UTF-8"),
         (b'{"id": "a", "id": "b"}', "s:1: id: given twice in one object; keep one"),
         (b'{"top_p": NaN}', "s:1: NaN is no JSON number; leave it out, or write a finite one"),
-        (b"[" * 100_000, None),
+        (b"[" * 100_000, "s:1: brackets in brackets without end; no sample is nested that deep"),
+        (b'{"max_tokens": ' + b"1" * 5_000 + b"}", None),
+        (
+            b'{"id": "a", "category": "c", "template": "t", "prompt": "say \\ud83d", "max_tokens": 4}',
+            (
+                "s:1: 'say \\ud83d' has half of a character (a lone surrogate, \\ud800-\\udfff), which no text "
+                "can hold; write the whole character"
+            ),
+        ),
+        (b'{"answer": {"\\udc00": [1]}}', None),
     ],
 )
 def test_lines_that_are_no_json_object(data: bytes, message: str | None):
