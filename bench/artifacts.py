@@ -20,6 +20,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,12 @@ def shards(folder: pathlib.Path, count: int, size: int) -> pathlib.Path:
             for start in range(0, size, MIB):
                 file.write(os.urandom(min(MIB, size - start)))
     return folder
+
+
+def children_cpu_s() -> float:
+    """CPU that the children which have ended have used: a busy machine stretches time, and hardly this."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def timed(run: Callable[[], object]) -> float:
@@ -183,10 +190,16 @@ def cached_verify(
         hashed.append(command("verify", record, folder, cache=cache).stderr)
 
     say(f"{sizes.rounds} rounds of verify")
+    before_s = children_cpu_s()
     seconds = [timed(verify) for _ in range(sizes.rounds)]
+    cpu_s = (children_cpu_s() - before_s) / sizes.rounds
     if not all(": 0 hashed in" in told for told in hashed):
         raise BenchError("a verify hashed a file whose sum was known")
-    return median_with_interval(seconds), {"seconds": seconds, "files": sizes.small_files}
+    return median_with_interval(seconds), {
+        "seconds": seconds,
+        "cpu_s": cpu_s,
+        "files": sizes.small_files,
+    }
 
 
 def main() -> int:
@@ -204,6 +217,8 @@ def main() -> int:
         sys.stderr.write(f"bench.artifacts: {text}\n")
 
     about = machine.description()
+    if os.getloadavg()[0] > cores() / 2:
+        say(f"this machine is busy with something else (load average {os.getloadavg()[0]:.1f})")
     found: dict[str, tuple[Estimate, dict[str, object]]] = {}
     try:
         for program in ("xargs", "sha256sum"):
@@ -226,6 +241,8 @@ def main() -> int:
         for name, value in detail.items():
             if "_vs_" in name and isinstance(value, list):
                 sys.stderr.write(f"  {name}  {value[0]:.3f} ×  ({value[1]:.3f} - {value[2]:.3f})\n")
+            elif name == "cpu_s":
+                sys.stderr.write(f"  CPU of one run  {value:.3f} s\n")
     if arguments.json:
         document: dict[str, object] = {key: round(one.value, 4) for key, (one, _) in found.items()}
         document["holds"] = holds
