@@ -6,8 +6,10 @@ forks. Replicates are not added up: the majority of several would exceed the tol
 them does not.
 
 Above temperature 0 the comparison needs one sampler on both arms. A fork between equal distributions shows
-another (:mod:`comparator.taxonomy`, *sampling stream*): it does not bet, and where a tenth of the triples are
-such, the gate is disabled with that reason; the sampling gate decides then.
+another (:mod:`comparator.taxonomy`, *sampling stream*): a triple whose first fork is such does not bet, and
+where a tenth of the triples are such, the gate is disabled with that reason; the sampling gate decides then.
+Only the first fork is asked: what the slower arm shows later happens more often where the candidate's hazard
+is the larger, so to leave triples out for it would take away those that the control had won.
 
 An arm that was cut short without a fork (a failure, a timeout, an abort) is known to be equal as far as it
 went: the order is taken where that settles it, and the triple left out where it does not.
@@ -225,13 +227,19 @@ def order_of(triple: Triple) -> Order:
 
 
 def _other_stream(triple: Triple) -> bool:
-    """Above temperature 0 the rule asks for neither floor nor precision."""
-    return any(
-        pair.fork is not None
-        and pair.left.sampling.temperature > 0
-        and classify_fork(pair.fork, pair.left.sampling, _NO_ALLOWANCE).fork_class
-        is ForkClass.SAMPLING_STREAM
+    """Is the first fork one between equal distributions? Above temperature 0 the rule asks for neither floor
+    nor precision."""
+    forked = [
+        (pair.fork, pair.left.sampling)
         for pair in (triple.candidate, triple.control)
+        if pair.fork is not None
+    ]
+    first = min((fork.fork_index for fork, _ in forked), default=None)
+    return any(
+        fork.fork_index == first
+        and sampling.temperature > 0
+        and classify_fork(fork, sampling, _NO_ALLOWANCE).fork_class is ForkClass.SAMPLING_STREAM
+        for fork, sampling in forked
     )
 
 

@@ -181,6 +181,23 @@ def test_another_sampling_stream_disables_the_gate_with_its_reason():
     assert verdict.reason.startswith("disabled: in 4 of 4 comparisons the arms drew from equal distributions")
 
 
+@pytest.mark.parametrize(("stream_at", "bets"), [(4, (0, 1)), (1, (0, 0))])
+def test_a_stream_after_the_controls_fork_takes_nothing_from_the_control(stream_at, bets):
+    """The more forks a candidate makes, the more often one follows the control's: left out for that, triples
+    that the control won would be missing, and a candidate on the tolerated ratio would exceed it."""
+    drawn = Sampling(max_tokens=16, temperature=1.0, seed=5)
+    base = steps_of(6)
+    stream = tuple(
+        msgspec.structs.replace(one, token_id=one.top_ids[1]) if i == stream_at else one
+        for i, one in enumerate(base)
+    )
+    control = steps_of(6, fork_at=2, gap_nats=1.5)
+    item = triple("s", candidate=stream, control=control, baseline=base, tokens=6, sampling=drawn)
+    state = fold([item])
+    assert (state.first.ones, state.first.zeros) == bets
+    assert state.streams == 1 - sum(bets)
+
+
 def test_at_its_maximum_it_stays_as_it_is():
     gate = ForkHazard(maximum_n=10)
     state = fold([item for two in zip(earlier(5), later(5), strict=True) for item in two], gate)
