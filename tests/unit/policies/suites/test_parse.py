@@ -231,8 +231,8 @@ def test_problems_are_bounded_and_the_rest_is_counted():
         (
             b'{"id": "a", "category": "c", "template": "t", "prompt": "say \\ud83d", "max_tokens": 4}',
             (
-                "s:1: 'say \\ud83d' has half of a character (a lone surrogate, \\ud800-\\udfff), which no text "
-                "can hold; write the whole character"
+                "s:1: 'say \\ud83d' has half of a character (a lone surrogate, \\ud800-\\udfff), which no "
+                "text can hold; write the whole character"
             ),
         ),
         (b'{"answer": {"\\udc00": [1]}}', None),
