@@ -132,7 +132,7 @@ def test_a_candidate_that_runs_another_prompt_makes_no_valid_pair(
     kind: str, lying: RecordedServer, words: str
 ) -> None:
     async def main() -> None:
-        honest = type(lying)(pause_s=0.001)  # type: ignore[call-arg]
+        honest = type(lying)(pause_s=0.001)
         async with recorded_rig(kind, honest, lying, NO_LOGPROBS) as made:
             pair = await made.pair(**CAPTURED)
             assert not pair.valid
