@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from comparator.sequential import PartingTest
+from comparator.sequential import PartingTest, Tally
 from policies.gates import (
     Accuracy,
     DistributionShift,
     ForkHazard,
+    ForkHazardState,
     LogitError,
     PositionMargins,
     Sampling,
@@ -17,6 +18,7 @@ from policies.gates.base import Alpha
 from policies.lint.expected import Expected
 from policies.lint.power import Needed, mean_needs, paired, parting_needs, share_needs
 from policies.lint.reach import Need, Reach, count, made, need, never_decided
+from policies.verdict import Answer
 
 _AGREE = paired(0.0, 0.0)
 
@@ -116,7 +118,18 @@ def fork_hazard(gate: ForkHazard, expected: Expected, alpha: Alpha) -> Reach:
     ]
     if not expected.control_percent:
         says.append("control_percent is 0: it can decide nothing, set shadow.control_percent")
-    return made(gate, alpha.rollback, says, needs)
+    return made(gate, alpha.rollback, says, needs, _never_passes(gate, alpha))
+
+
+def _never_passes(gate: ForkHazard, alpha: Alpha) -> str | None:
+    """Why no stream could pass: not where the candidate never forks first, not where nothing forks."""
+    for best in (Tally(zeros=gate.maximum_n), Tally(ties=gate.maximum_n)):
+        if gate.verdict(ForkHazardState(first=best), alpha).answer is Answer.PASS:
+            return None
+    return (
+        f"maximum_n {gate.maximum_n:,} can never be enough for a pass, even if the candidate never forks "
+        "first; raise it"
+    )
 
 
 def logit_error(gate: LogitError, expected: Expected, alpha: Alpha) -> Reach:

@@ -6,6 +6,7 @@ import math
 
 from policies.gates import Accuracy, Length, Refusal, RuleCases, StructuredOutput
 from policies.gates.base import Alpha
+from policies.gates.passes import LEAST_PASSES
 from policies.gates.repeated import Difference
 from policies.lint.expected import Expected, SuiteSize
 from policies.lint.reach import Reach, count, made
@@ -46,6 +47,8 @@ def share_of_suite(gate: SuiteGate, question: str, margin: float, expected: Expe
             says,
             refused=f"suite {gate.suite!r} has no sample that asks this question: never decides",
         )
+    if (too_few := _too_few_passes(gate.suite, size)) is not None:
+        return made(gate, alpha.rollback, says, refused=too_few)
     n = asked * size.passes
     best = _width(0.0, n, alpha.promotion)
     if best >= margin:
@@ -87,7 +90,17 @@ def steady(gate: Length | Refusal, expected: Expected, alpha: Alpha) -> Reach:
     ]
     if size is not None and asked:
         says.append(f"judged once a stage, on {count(asked * size.passes)} answers an arm")
-    return made(gate, alpha.rollback, says)
+    too_few = None if size is None else _too_few_passes(gate.suite, size)
+    return made(gate, alpha.rollback, says, refused=too_few)
+
+
+def _too_few_passes(suite: str, size: SuiteSize) -> str | None:
+    if size.passes >= LEAST_PASSES:
+        return None
+    return (
+        f"suite {suite!r} is asked {size.passes} times an arm, and run-to-run noise shows from "
+        f"{LEAST_PASSES} on: never decides; set suites.{suite}.passes"
+    )
 
 
 def _width(discordance: float, answers: int, alpha: float) -> float:

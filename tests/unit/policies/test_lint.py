@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
-from comparator.sequential import Counts, fork_hazard, promotion, rejects
-from policies.gates import KINDS, ForkHazard
+from comparator.sequential import Counts, Tally, fork_hazard, promotion, rejects
+from policies.gates import KINDS, ForkHazard, ForkHazardState
 from policies.gates.base import Alpha
+from policies.levels import STAGES, alphas_of
 from policies.lint import Expected, SuiteSize, lint, reach_of, refusals
 from policies.lint.power import (
     NEVER,
@@ -20,6 +22,7 @@ from policies.lint.power import (
 )
 from policies.policy import SHIPPED, Policy, load_policy
 from policies.suites import parse_suite, shipped
+from policies.verdict import Answer
 
 ALPHA = Alpha(rollback=0.005, promotion=0.05)
 
@@ -99,6 +102,28 @@ class TestPower:
     def test_a_difference_needs_its_discordance(self):
         with pytest.raises(ValueError, match=r"difference 0\.1 cannot come of a discordance of 0\.05"):
             paired(0.1, 0.05)
+
+
+class TestNeverDecided:
+    """Gates that would say "could not measure" or "inconclusive" for good, found before any traffic."""
+
+    @pytest.mark.parametrize("gate", ["length", "refusal", "accuracy", "structured_output"])
+    def test_a_suite_of_too_few_passes_is_refused_for_every_gate_that_looks_at_noise(self, gate):
+        for passes, is_refused in ((4, True), (5, False)):
+            size = msgspec.structs.replace(STARTER, passes=passes)
+            found = refusals(policy(f"{{{gate}: {{}}}}", "{starter: {}}"), {"starter": size})
+            assert bool(found) is is_refused, found
+            assert all("run-to-run noise shows from 5 on: never decides" in one for one in found)
+
+    @pytest.mark.parametrize("maximum", [10, 100, 10_000])
+    def test_fork_hazard_is_refused_exactly_where_no_stream_could_pass_it(self, maximum):
+        made = policy(f"{{fork_hazard: {{maximum_n: {maximum}}}}}")
+        alpha = alphas_of(0.05, made.gates, tenants=1, stages=STAGES)["fork_hazard"]
+        best = [
+            made.gates["fork_hazard"].verdict(ForkHazardState(first=first), alpha).answer
+            for first in (Tally(zeros=maximum), Tally(ties=maximum))
+        ]
+        assert bool(refusals(made, {})) is (Answer.PASS not in best)
 
 
 class TestLint:
