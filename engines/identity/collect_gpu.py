@@ -80,6 +80,7 @@ class _Reader:
         self._variables = variables
         self._fields: dict[str, Any] = {}
         self._volatile: dict[str, Any] = {}
+        self._sliced = False
 
     def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self._fields["gpu.driver"] = self._ask("nvmlSystemGetDriverVersion", then=_text)
@@ -153,6 +154,7 @@ class _Reader:
                 if not isinstance(handle, UnknownField):
                     slices[self._uuid(handle)] = handle
         chosen = [slices[one] for one in items if one in slices]
+        self._sliced = True
         return chosen or UnknownField("the MIG slice that CUDA_VISIBLE_DEVICES names is not seen by NVML")
 
     def _uuid(self, handle: Any) -> str:
@@ -174,7 +176,8 @@ class _Reader:
             f"{name}.cores": self._ask("nvmlDeviceGetNumGpuCores", handle),
             f"{name}.memory_bytes": int(memory.total) if known else memory,
             # The current mode of two; the pending one comes with the next start.
-            f"{name}.mig": self._ask("nvmlDeviceGetMigMode", handle, then=lambda told: bool(told[0])),
+            f"{name}.mig": self._sliced
+            or self._ask("nvmlDeviceGetMigMode", handle, then=lambda told: bool(told[0])),
             f"{name}.ecc": self._ask("nvmlDeviceGetEccMode", handle, then=lambda told: bool(told[0])),
             f"{name}.power_limit_w": self._ask(
                 "nvmlDeviceGetPowerManagementLimit", handle, then=lambda told: round(told / 1000)
