@@ -6,6 +6,7 @@ Options, model folder and port are checked before torch is imported, so that a m
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import socket
 import sys
@@ -15,7 +16,7 @@ from engines.reference.options import DType, EngineServerOptions, Matmul
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 after SIGTERM or SIGINT, 1 when the engine failed, 2 for bad options."""
+    """Exit status: 0 after SIGTERM or SIGINT, 1 when the engine failed or refuses to serve, 2 bad options."""
     parsed = _parser().parse_args(argv)
     try:
         options = EngineServerOptions(**vars(parsed))
@@ -23,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     if not (pathlib.Path(options.model_dir) / "config.json").is_file():
         return _fail(f"--model {options.model_dir}: there is no config.json in it")
+    if options.deterministic:
+        _restart(options, sys.argv[1:] if argv is None else argv)
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     # Bound now, so that a port in use is found before the model is loaded; listening comes with serving.
     with socket.socket(family, socket.SOCK_STREAM) as bound:
@@ -37,15 +40,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: EngineServerOptions, bound: socket.socket) -> int:
     import uvloop
 
-    from engines.reference import model
+    from engines.reference import deterministic, model
     from engines.reference.process import serve
 
     try:
+        if options.deterministic:
+            deterministic.put_on(options)
         loaded = model.load(options)
+        if options.deterministic:
+            loaded = deterministic.checked(loaded, options)
     except (model.UnsupportedModel, OSError) as error:
         return _fail(str(error))
+    except deterministic.RefusesToServe as error:
+        _fail(f"--deterministic: refuses to serve {options.model_dir}:\n{error}")
+        return 1
     name = options.served_model_name or pathlib.Path(options.model_dir).resolve().name
     return uvloop.run(serve(options, loaded, name, bound))
+
+
+def _restart(options: EngineServerOptions, arguments: Sequence[str]) -> None:
+    """Become a process whose environment was right from the start: hashes and cuBLAS read it once."""
+    from engines.reference.deterministic import variables
+
+    missing = variables(options)
+    if missing:
+        command = [sys.executable, "-m", "engines.reference", *arguments]
+        os.execve(sys.executable, command, {**os.environ, **missing})  # noqa: S606
 
 
 def _fail(message: str) -> int:
@@ -79,6 +99,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-waiting", type=int, default=1024, help="requests that may wait for a place")
     parser.add_argument("--max-logprobs", type=int, default=50)
     parser.add_argument("--prefill-chunk", type=int, default=512, help="prompt tokens read at once")
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="strict settings, a forward pass for each request; serves only a model that passes the audit",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="with --deterministic: of all generators and seedless requests"
+    )
     return parser
 
 

@@ -57,6 +57,11 @@ class EngineServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     prefill_chunk: int = 512
     """Prompt tokens run at once, so that a long prompt does not stall those already generating."""
 
+    deterministic: bool = False
+    """PyTorch's strict settings, and a forward pass for each request alone; serves only what was checked."""
+    seed: int = 0
+    """Of Python's, numpy's and torch's generators and of requests without one; deterministic mode only."""
+
     def __post_init__(self) -> None:
         for name, low, high in (
             ("port", 0, 65_535),
@@ -66,9 +71,14 @@ class EngineServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             ("max_waiting", 1, 1 << 20),
             ("max_logprobs", 0, 1000),
             ("prefill_chunk", 1, 1 << 20),
+            ("seed", 0, 2**31 - 1),
         ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"--{name.replace('_', '-')}: {value} is outside {low}-{high}")
+        if self.seed and not self.deterministic:
+            raise ValueError(
+                "--seed: only with --deterministic; otherwise each request has a seed of its own"
+            )
         if self.matmul is Matmul.WIDEN and (self.dtype is DType.FLOAT32 or self.device != "cpu"):
             raise ValueError("--matmul widen: only for --dtype bfloat16 or float16 on --device cpu")

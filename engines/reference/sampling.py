@@ -100,8 +100,9 @@ def _drawn(logits_V: torch.Tensor, job: Job) -> int:
         logits_V = logits_V.masked_fill(logits_V < kth, -torch.inf)
     if params.top_p < 1:
         ordered, order = torch.sort(logits_V, descending=True, stable=True)
-        mass = torch.softmax(ordered, dim=-1)
-        beyond = mass.cumsum(dim=-1) - mass >= params.top_p  # the likeliest token is always kept
+        # Summed on the CPU: CUDA's cumsum adds in no fixed order, and PyTorch refuses it in strict mode.
+        mass = torch.softmax(ordered, dim=-1).cpu()
+        beyond = (mass.cumsum(dim=-1) - mass >= params.top_p).to(order.device)  # the likeliest token is kept
         logits_V = logits_V.index_fill(0, order[beyond], -torch.inf)
     # Drawn on the CPU whatever the device, so that one seed means one noise everywhere.
     race_V = torch.empty(logits_V.shape, dtype=torch.float32).exponential_(generator=job.generator)

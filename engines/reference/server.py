@@ -16,8 +16,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from comparator.records import Sampling
 from engines.identity import IDENTITY_HEADER
 from engines.reference import answers, requests
+from engines.reference.alone import AloneBatch
 from engines.reference.batch import Batch, BatchThread, QueueFull
 from engines.reference.job import Event, Job, generator_of
 from engines.reference.memory import held_bytes
@@ -54,8 +56,9 @@ class ReferenceServer:
         self._crashed: BaseException | None = None
         self._on_crash = on_crash
         self._open: dict[str, asyncio.Queue[Event | None]] = {}
+        kind = AloneBatch if options.deterministic else Batch
         self._batch = BatchThread(
-            Batch(model, max_batch=options.max_batch, prefill_chunk=options.prefill_chunk),
+            kind(model, max_batch=options.max_batch, prefill_chunk=options.prefill_chunk),
             max_waiting=options.max_waiting,
             on_crash=self._crashed_in_thread,
         )
@@ -98,7 +101,7 @@ class ReferenceServer:
     ) -> web.StreamResponse:
         self._check_model(request.model)
         prompt = tuple(requests.prompt_ids(request, self._model))
-        params = requests.sampling_of(request, self._model, len(prompt), self._options.max_logprobs)
+        params = self._sampling(request, len(prompt))
         job_id = f"{prefix}-{uuid.uuid4().hex}"
         writer = answers.Writer(
             answer_id=job_id,
@@ -129,6 +132,12 @@ class ReferenceServer:
             return await self._stream(http, writer, events)
         finally:
             await events.aclose()
+
+    def _sampling(self, request: CompletionRequest | ChatRequest, prompt_tokens: int) -> Sampling:
+        params = requests.sampling_of(request, self._model, prompt_tokens, self._options.max_logprobs)
+        if request.seed is None and self._options.deterministic:
+            return msgspec.structs.replace(params, seed=self._options.seed)
+        return params
 
     async def _events(self, job: Job) -> AsyncGenerator[Event, None]:
         """A job's events to the end. Leaving early, as on a client's disconnect, aborts the job."""
@@ -203,10 +212,10 @@ class ReferenceServer:
     def _render(self, request: CompletionRequest | ChatRequest) -> dict[str, Any]:
         self._check_model(request.model)
         ids = requests.prompt_ids(request, self._model)
-        params = requests.sampling_of(request, self._model, len(ids), self._options.max_logprobs)
+        params = self._sampling(request, len(ids))
         told: dict[str, Any] = msgspec.to_builtins(params)
         told.pop("extra")
-        if request.seed is None:
+        if request.seed is None and not self._options.deterministic:
             told["seed"] = None  # nothing was drawn for a request that is not run
         return {"token_ids": ids, "sampling_params": told, "model": self._model_name}
 

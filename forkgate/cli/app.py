@@ -10,6 +10,7 @@ import typer
 from forkgate.cli import (
     artifact,
     check,
+    determinism,
     environment,
     evidence,
     gate,
@@ -76,6 +77,7 @@ app.add_typer(check.app, name="check")
 app.add_typer(suite.app, name="suite")
 app.add_typer(verdict.app, name="verdict")
 app.add_typer(artifact.app, name="artifact")
+app.add_typer(determinism.app, name="determinism")
 app.add_typer(environment.app, name="environment")
 
 
