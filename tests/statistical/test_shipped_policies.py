@@ -21,9 +21,9 @@ ALPHA = Alpha(rollback=0.01, promotion=0.05)
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_canary_that_fails_one_request_in_a_hundred_as_the_baseline_does_stays(name):
-    """40 canaries of six hours and 8 requests a minute, each cap asked at every failure. At 6 a minute, where a
-    window just reaches its minimum, 1.2 % of days went home: 40 quarters of one have more than 3 with chance
-    under 1e-4."""
+    """40 canaries of six hours and 8 requests a minute, each cap asked at every failure. At 6 a minute, where
+    a window just reaches its minimum, 1.2 % of days went home: 40 quarters of one have more than 3 with
+    chance under 1e-4."""
     caps = [gate for gate in load_policy(name).gates.values() if isinstance(gate, ErrorRate)]
     caps = [gate for gate in caps if gate.source == "live"]
     assert caps
@@ -38,8 +38,9 @@ def test_a_canary_that_fails_one_request_in_a_hundred_as_the_baseline_does_stays
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.parametrize(("share", "within"), [(1.0, 50), (0.3, 100), (0.1, 400)])
 def test_a_canary_that_fails_far_more_goes_home(name, share, within):
-    """20 canaries of 8 requests a minute, all found in so many requests. The hardest: at a tenth, 400 requests
-    in which no look has over 5 % of 200 or more; over 20 streams chance under 1e-2, and seeds are fixed."""
+    """20 canaries of 8 requests a minute, all found in so many requests. The hardest: at a tenth, 400
+    requests in which no look has over 5 % of 200 or more; over 20 streams chance under 1e-2, and seeds are
+    fixed."""
     caps = [gate for gate in load_policy(name).gates.values() if isinstance(gate, ErrorRate)]
     rng = np.random.default_rng(32)
     for _ in range(20):
