@@ -84,7 +84,10 @@ def process(pid: int, proc: pathlib.Path = pathlib.Path("/proc")) -> Process:
     base = proc.parent if same_root else root
     family = [place, *_descendants(pid, proc)]
     libraries: dict[str, pathlib.Path] = {}
-    folders: list[pathlib.Path] = _folders_named(arguments, variables, base)
+    program = _program(place, arguments, variables, base)
+    folders: list[pathlib.Path] = _folders_named(place, program, arguments, variables, base)
+    if not folders and program is None:
+        folders = _folders_of_prefix(pathlib.PurePath(_link(place / "exe")).parent.parent, place, base)
     for member in family:
         libraries = {**_libraries(member, base), **libraries}
         folders += _folders_mapped(member, base)
@@ -97,7 +100,7 @@ def process(pid: int, proc: pathlib.Path = pathlib.Path("/proc")) -> Process:
         allowed_cpus=_allowed(place),
         own_python=own,
         same_root=same_root,
-        interpreter=_under(base, arguments[0]) if isinstance(arguments, tuple) and arguments else None,
+        interpreter=None if program is None else _under(base, program),
     )
 
 
@@ -147,21 +150,65 @@ def _folders_mapped(place: pathlib.Path, root: pathlib.Path) -> list[pathlib.Pat
     return [_under(root, matched[1]) for matched in found if matched]
 
 
+def _program(
+    place: pathlib.Path,
+    arguments: tuple[str, ...] | UnknownField,
+    variables: Mapping[str, str] | UnknownField,
+    root: pathlib.Path,
+) -> str | None:
+    """The path that the process was started by, which tells a virtual environment; ``exe`` leads past it."""
+    if isinstance(arguments, UnknownField):
+        return None
+    name = arguments[0]
+    if name.startswith("/"):
+        return name
+    if "/" in name:
+        folder = _link(place / "cwd")
+        return os.path.normpath(f"{folder}/{name}") if folder.startswith("/") else None
+    searched = variables.get("PATH", "") if isinstance(variables, Mapping) else ""
+    places = (f"{folder}/{name}" for folder in searched.split(":") if folder.startswith("/"))
+    return next((one for one in places if _under(root, one).is_file()), None)
+
+
 def _folders_named(
-    arguments: tuple[str, ...] | UnknownField, variables: Mapping[str, str] | UnknownField, root: pathlib.Path
+    place: pathlib.Path,
+    program: str | None,
+    arguments: tuple[str, ...] | UnknownField,
+    variables: Mapping[str, str] | UnknownField,
+    root: pathlib.Path,
 ) -> list[pathlib.Path]:
     """Where the command and the variables point; what is loaded says more, and is added to it."""
-    prefixes, folders = [], []
+    folders: list[pathlib.Path] = []
     if isinstance(variables, Mapping):
-        prefixes.append(variables.get("VIRTUAL_ENV", ""))
-        folders += [one for one in variables.get("PYTHONPATH", "").split(":") if one.startswith("/")]
-    if isinstance(arguments, tuple):
-        prefixes += [str(pathlib.PurePath(one).parent.parent) for one in arguments[:2] if "/bin/" in one]
-    for prefix in prefixes:
-        if prefix.startswith("/"):
-            lib = _under(root, prefix) / "lib"
-            folders += [str(one) for one in sorted(lib.glob("python3*/*-packages"))] if lib.is_dir() else []
-    return [pathlib.Path(one) if one.startswith(str(root)) else _under(root, one) for one in folders]
+        given = variables.get("PYTHONPATH", "").split(":")
+        folders += [_under(root, one) for one in given if one.startswith("/")]
+    script = arguments[1] if isinstance(arguments, tuple) and len(arguments) > 1 else ""
+    for path in (program or "", script):
+        if path.startswith("/") and "/bin/" in path:
+            folders += _folders_of_prefix(pathlib.PurePath(path).parent.parent, place, root)
+    return folders
+
+
+def _folders_of_prefix(
+    prefix: pathlib.PurePath, place: pathlib.Path, root: pathlib.Path
+) -> list[pathlib.Path]:
+    """Package folders of an installation: of the Python that runs, where it may have several."""
+    version = pathlib.PurePath(_link(place / "exe")).name
+    found: list[pathlib.Path] = []
+    # Debian's own packages lie under /usr, and pip's beside them under /usr/local.
+    for one in (str(prefix), *(["/usr/local"] if str(prefix) == "/usr" else [])):
+        lib = _under(root, one) / "lib"
+        running = re.fullmatch(r"python3\.[0-9]+", version) and (lib / version).is_dir()
+        pattern = f"{version}/*-packages" if running else "python3*/*-packages"
+        found += sorted(lib.glob(pattern)) if lib.is_dir() else []
+    return found
+
+
+def _link(path: pathlib.Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _folders(paths: Iterable[pathlib.Path]) -> tuple[pathlib.Path, ...]:

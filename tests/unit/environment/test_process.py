@@ -133,6 +133,23 @@ def test_a_pid_that_is_none_is_refused(fake: FakeProc) -> None:
         process(4, fake.proc)
 
 
+@pytest.mark.parametrize(
+    "started_as", ["bin/python", "./bin/../bin/python", "python", "/opt/venv/bin/python"]
+)
+def test_packages_are_found_however_the_program_was_named(fake: FakeProc, started_as: str) -> None:
+    fake.install("vllm", "0.32.1")
+    (fake.root / "opt/venv/bin").mkdir()
+    (fake.root / "opt/venv/bin/python").touch()
+    (fake.proc / "7/cwd").symlink_to("/opt/venv")
+    (fake.proc / "7/exe").symlink_to("/usr/bin/python3.12")
+    older = fake.packages.parents[1] / "python3.9/site-packages/torch-1.0.dist-info"
+    older.mkdir(parents=True)
+    (older / "METADATA").write_text("Name: torch\nVersion: 1.0\n")
+    fake.write(7, "cmdline", f"{started_as}\0-m\0vllm.entrypoints.openai.api_server\0".encode())
+    fake.write(7, "environ", b"PATH=/usr/bin:/opt/venv/bin\0VIRTUAL_ENV=/elsewhere\0")
+    assert packages(process(7, fake.proc))[1] == {"vllm": "0.32.1"}
+
+
 def test_unreadable_maps_and_status_cost_only_what_they_tell(fake: FakeProc) -> None:
     fake.unreadable(7, "maps")
     fake.unreadable(7, "status")
