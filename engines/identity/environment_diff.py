@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from engines.identity.environment import row_of, unseen
+from engines.identity.canonical import digest_of
+from engines.identity.environment import MOVES, row_of, unseen
 from engines.identity.record import Identity, UnknownField
 
 
@@ -14,6 +16,8 @@ class NotSet:
 
 
 NOT_SET = NotSet()
+_MOVES = {label: place for place, label in enumerate(MOVES)}
+_PACKAGES = "python.packages_sha256"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,8 @@ def compare(a: Identity, b: Identity) -> Comparison:
             if isinstance(left, UnknownField):
                 both.append(name)
             continue
+        if name == _PACKAGES:
+            left, right = _packages(a, b) or (left, right)
         place, row = row_of(name)
         found.append((place, Difference(field=name, moves=row.moves, a=left, b=right, why=row.why)))
     # The label leads, the table's order breaks ties: "likely" rows stand together wherever their group is.
@@ -92,7 +98,17 @@ def compare(a: Identity, b: Identity) -> Comparison:
     )
 
 
-_MOVES = {"likely": 0, "perhaps": 1, "rarely": 2}
+def _packages(a: Identity, b: Identity) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The packages that differ, where both records tell them beside the digest, and tell the truth."""
+    told = []
+    for record in (a, b):
+        listed = record.about.get("packages")
+        if not isinstance(listed, Mapping) or digest_of(listed) != f"sha256:{record.fields.get(_PACKAGES)}":
+            return None
+        told.append(listed)
+    names = sorted(name for name in told[0].keys() | told[1].keys() if told[0].get(name) != told[1].get(name))
+    left, right = ({name: one[name] for name in names if name in one} for one in told)
+    return left, right
 
 
 def _side(record: Identity, name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engines.identity.canonical import digest_of
 from engines.identity.environment import FIELDS, MOVES, complete, row_of, unseen
 from engines.identity.environment_diff import NOT_SET, compare
 from engines.identity.record import Identity, UnknownField
@@ -78,6 +79,25 @@ def test_a_variable_that_is_not_set_differs_from_one_that_was_not_seen() -> None
     unseen_there = both(set_there, {"variables": UnknownField("not allowed")})
     assert unseen_there.differences == ()
     assert {one.field for one in unseen_there.unknown} == {"variable.NCCL_P2P_DISABLE", "variables"}
+
+
+def with_packages(packages: dict[str, str], told: dict[str, str] | None = None) -> Identity:
+    digest = digest_of(packages).removeprefix("sha256:")
+    about = {"packages": packages if told is None else told}
+    return Identity(fields={**EVERYTHING, "python.packages_sha256": digest}, about=about)
+
+
+def test_packages_that_differ_are_named() -> None:
+    a, b = with_packages({"x": "1", "y": "1", "z": "1"}), with_packages({"x": "1", "y": "2"})
+    (one,) = compare(a, b).differences
+    assert (one.a, one.b) == ({"y": "1", "z": "1"}, {"y": "2"})
+
+
+def test_a_list_of_packages_that_is_not_the_digest_s_is_not_believed() -> None:
+    lying = with_packages({"x": "2"}, told={"x": "1"})
+    (one,) = compare(with_packages({"x": "1"}), lying).differences
+    assert one.a == with_packages({"x": "1"}).fields["python.packages_sha256"]
+    assert one.b == lying.fields["python.packages_sha256"]
 
 
 def test_a_field_of_a_later_version_is_compared_and_comes_in_the_middle() -> None:
