@@ -5,11 +5,12 @@ its largest up to and including the fork step, whose prefix both arms share.
 
 1. *Cap* (``maximum_nats``): does any valid pair's error exceed it? It acts on what was seen, live or of a
    suite, in mid-stream where a fork is told, and spends no alpha. It passes after ``minimum_pairs`` within.
-2. *Exceedance* (``exceedance``): of live requests, do more than this share have an error over tau? Tau is the
-   largest error of the first ``floor_requests`` pairs of baseline and control, by engine path and band, and
-   frozen then. Chance may have made it low: with probability (1 - exceedance)^floor_requests equal arms
-   exceed one tau more often. So much is spent on each frozen tau, and the e-process is held to the rest of
-   alpha; where nothing is left, the question stays open, and the verdict says so.
+2. *Exceedance* (``exceedance``): is the candidate's error over tau in a share of live requests that is larger
+   by this than the share in which the control's is? Tau is the largest error of the first ``floor_requests``
+   pairs of baseline and control, by engine path and band, and frozen then; they do not bet. D = share of a
+   request's controls over tau - share of its candidates, through the core. The control beside it is what
+   makes equal arms fair: held to a share of requests alone, a tau from a quiet hour is exceeded in a busy one
+   by everybody (simulated with errors that drift over hours, 11 to 27 % of equal candidates at alpha .025).
 3. *Sign* (``margin``): by request D = minus the mean sign of (candidate's error - control's error) over the
    steps up to the earlier fork, through the core. One number a request, not a token: tokens of one request
    agree. Needs a control in the candidate's band of concurrency.
@@ -22,17 +23,15 @@ it should be.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import ClassVar, Literal
 
 import msgspec
 
-from comparator.comparison import Comparison
+from comparator.comparison import Comparison, Triple
 from comparator.floor import MOST_FLOORS, key_of
 from comparator.pair import ForkSeen, Pair
 from comparator.records import Arm
-from comparator.sequential import BernoulliTest, Tally, exceedance, rejects, shortfall
 from policies.gates.base import Alpha, Evidence
 from policies.gates.betting import (
     Differences,
@@ -47,6 +46,7 @@ from policies.gates.step_errors import MOST_NATS, mean_sign, usable_nats
 from policies.verdict import Answer, Verdict
 
 _SIGN_STEPS = 32
+_OVER_STEPS = 1024
 _FEWEST_UNMEASURED = 10
 
 
@@ -67,8 +67,11 @@ class LogitErrorState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
     unmeasured: int = 0
     """Those without one: no logprobs on both arms, or none that is a number."""
     ceilings: dict[str, Ceiling] = {}
-    over: Tally = Tally()
-    """Live requests over their ceiling, and not."""
+    over: Differences = Differences()
+    """D of question 2."""
+    candidate_over: int = 0
+    """Requests whose candidate was over its ceiling, in any replicate."""
+    control_over: int = 0
     last_over_id: str | None = None
     signs: Differences = Differences()
     unmatched: int = 0
@@ -89,14 +92,14 @@ class LogitError(
     minimum_pairs: int = 100
     """With an error, before the cap may say pass."""
     exceedance: float | None = 0.1
-    """Tolerated share of live requests over tau."""
+    """Tolerated share of live requests over tau, beyond the control's."""
     floor_requests: int = 100
     """Pairs of baseline and control that freeze tau, by engine path and band."""
     margin: float | None = 0.0
     """Mean sign that is tolerated: 0 is "no larger than the control's"."""
     promotion_margin: float | None = 0.2
     maximum_n: int = 10_000
-    """Triples and requests, each; then the tests stay as they are. The cap goes on."""
+    """Triples; then the tests stay as they are. The cap goes on."""
 
     def __post_init__(self) -> None:
         if self.maximum_nats is None and not self.spends_alpha:
@@ -108,10 +111,8 @@ class LogitError(
                 f"maximum_nats: {self.maximum_nats} is outside 0-{MOST_NATS:g} nats, both excluded"
             )
         check_at_least("minimum_pairs", self.minimum_pairs, 1, "no data is no pass")
-        if self.exceedance is not None and not 0.0 < self.exceedance < 1.0:
-            raise ValueError(
-                f"exceedance: {self.exceedance} is outside 0-1, both excluded (a share of requests)"
-            )
+        if self.exceedance is not None and not 0.001 <= self.exceedance <= 0.9:
+            raise ValueError(f"exceedance: {self.exceedance} is outside 0.001-0.9 (a share of requests)")
         check_at_least("floor_requests", self.floor_requests, 10, "fewer show too little of a floor")
         if self.margin is not None:
             check_margins(self.margin, self.promotion_margin, _SIGN_STEPS, "a mean sign")
@@ -127,6 +128,12 @@ class LogitError(
         """Both tests on D, and the grid that it is counted on."""
         assert self.margin is not None
         return Margins(margin=self.margin, promotion_margin=self.promotion_margin, steps=_SIGN_STEPS)
+
+    @property
+    def over_margins(self) -> Margins:
+        """Both tests of question 2."""
+        assert self.exceedance is not None
+        return Margins(margin=self.exceedance, steps=_OVER_STEPS)
 
     def initial(self) -> LogitErrorState:
         """Before any evidence."""
@@ -163,17 +170,9 @@ class LogitError(
         return state if self.margin is None else self._signs(state, evidence)
 
     def _over(self, state: LogitErrorState, comparison: Comparison) -> LogitErrorState:
-        """Question 2: the candidate's request against the ceiling of the past; then the control raises it."""
-        pair, error = _first_measured(comparison.candidates)
-        if pair is not None and error is not None and state.over.n < self.maximum_n:
-            ceiling = state.ceilings.get(key_of(pair) or "")
-            if ceiling is not None and ceiling.n >= self.floor_requests:
-                over = error > ceiling.nats
-                state = msgspec.structs.replace(
-                    state,
-                    over=state.over.add(over),
-                    last_over_id=comparison.capture_id if over else state.last_over_id,
-                )
+        """Question 2: both arms against the ceiling of the past; then the control raises it."""
+        if state.over.n < self.maximum_n:
+            state = self._bet_over(state, comparison)
         pair, error = _first_measured(comparison.controls)
         key = None if pair is None else key_of(pair)
         if key is None or error is None:
@@ -183,6 +182,24 @@ class LogitError(
             return state
         raised = Ceiling(n=ceiling.n + 1, nats=max(ceiling.nats, error))
         return msgspec.structs.replace(state, ceilings={**state.ceilings, key: raised})
+
+    def _bet_over(self, state: LogitErrorState, comparison: Comparison) -> LogitErrorState:
+        found = []
+        for triple in comparison.triples:
+            errors = _errors(triple)
+            ceiling = state.ceilings.get(key_of(triple.control) or "")
+            if errors is not None and ceiling is not None and ceiling.n >= self.floor_requests:
+                found.append(tuple(error > ceiling.nats for error in errors))
+        if not found:
+            return state
+        mine, other = sum(over for over, _ in found), sum(over for _, over in found)
+        return msgspec.structs.replace(
+            state,
+            over=self.over_margins.add(state.over, (other - mine) / len(found)),
+            candidate_over=state.candidate_over + (mine > 0),
+            control_over=state.control_over + (other > 0),
+            last_over_id=comparison.capture_id if mine else state.last_over_id,
+        )
 
     def _signs(self, state: LogitErrorState, comparison: Comparison) -> LogitErrorState:
         """Question 3."""
@@ -251,43 +268,36 @@ class LogitError(
     def _of_exceedance(
         self, state: LogitErrorState, share: float, alpha: float, alpha_promotion: float
     ) -> Verdict:
-        over, (above, below) = state.over, _tests(share)
-        frozen = sum(ceiling.n >= self.floor_requests for ceiling in state.ceilings.values())
-        luck = max(1, frozen) * math.prod([1.0 - share] * self.floor_requests)
-        rest = alpha - luck
-        rollback_nats, promotion_nats = above.log_e(over), below.log_e(over)
-        reason = (
-            f"{over.ones} of {over.n} requests had a larger logprob error than the first "
-            f"{self.floor_requests} of baseline and control; a share of {share:g} may"
+        over = state.over
+        frozen = any(ceiling.n >= self.floor_requests for ceiling in state.ceilings.values())
+        excess = None if over.mean is None else 0.0 - over.mean
+        span = over.look.span
+        answer = answer_of(
+            over.rollback_nats, over.promotion_nats, Alpha(rollback=alpha, promotion=alpha_promotion)
         )
-        if rest > 0.0 and rejects(rollback_nats, rest):
-            answer = Answer.FAIL
-        elif rest > 0.0 and rejects(promotion_nats, alpha_promotion):
-            answer = Answer.PASS
-        else:
-            answer = Answer.INCONCLUSIVE
-            if rest <= 0.0:
-                reason = (
-                    f"exceedance cannot be asked: {self.floor_requests} floor_requests miss the floor with "
-                    f"probability {luck:.2g}, and alpha has {alpha:.2g} left for that; raise floor_requests"
-                )
-            elif not frozen:
-                most = max((ceiling.n for ceiling in state.ceilings.values()), default=0)
-                reason = f"{most} of {self.floor_requests} control pairs for a threshold of the logprob error"
-            else:
-                reason += f"; {undecided(over.n, self.maximum_n, 'requests')}"
+        reason = (
+            f"a larger logprob error than the first {self.floor_requests} of baseline and control in "
+            f"{state.candidate_over} of {over.n} requests, in {state.control_over} for the control; a share "
+            f"of {share:g} more may"
+        )
+        if not frozen:
+            most = max((ceiling.n for ceiling in state.ceilings.values()), default=0)
+            reason = f"{most} of {self.floor_requests} control pairs for a threshold of the logprob error"
+        elif answer is Answer.INCONCLUSIVE:
+            reason += f"; {undecided(over.n, self.maximum_n, 'triples')}"
         return Verdict(
             gate=self.name,
             answer=answer,
-            value=over.ones / over.n if over.n else None,
+            value=excess,
             limit=share,
             n=over.n,
             reason=reason,
-            alpha=rest if rest > 0.0 else alpha,
+            alpha=alpha,
             deciding_id=state.last_over_id if answer is Answer.FAIL else None,
             estimand=self.estimand,
-            rollback_nats=rollback_nats,
-            promotion_nats=promotion_nats,
+            rollback_nats=over.rollback_nats,
+            promotion_nats=over.promotion_nats,
+            interval=None if span is None else (0.0 - span[1], 0.0 - span[0]),  # of the excess, not of D
         )
 
     def _of_sign(
@@ -322,9 +332,12 @@ class LogitError(
         )
 
 
-@functools.lru_cache(maxsize=64)
-def _tests(share: float) -> tuple[BernoulliTest, BernoulliTest]:
-    return exceedance(share), shortfall(share)
+def _errors(triple: Triple) -> tuple[float, float] | None:
+    """The candidate's error and the control's, where both count and ran in one band."""
+    if not triple.valid or triple.band is None:
+        return None
+    mine, other = usable_nats(triple.candidate.max_error_nats), usable_nats(triple.control.max_error_nats)
+    return None if mine is None or other is None else (mine, other)
 
 
 def _first_measured(pairs: tuple[Pair, ...]) -> tuple[Pair | None, float | None]:

@@ -144,8 +144,8 @@ def logit_error(gate: LogitError, expected: Expected, alpha: Alpha) -> Reach:
         )
     if gate.exceedance is not None:
         says.append(
-            f"tests whether over {gate.exceedance:.0%} of requests have an error that no control had; what "
-            f"none had is frozen after {gate.floor_requests} controls, "
+            f"tests whether {gate.exceedance:.0%} more requests of the candidate than of the control have an "
+            f"error that no earlier control had; that is frozen after {gate.floor_requests} controls, "
             f"{_days(gate.floor_requests, expected.triples_per_day)}"
         )
     if gate.margin is None:
