@@ -16,7 +16,15 @@ def alphas_of(alpha: float, gates: Mapping[str, Gate[Any]], *, tenants: int, sta
     """Each gate's levels.
 
     A rollback is a union over gates, tenants and stages, so its levels add up to ``alpha`` (Bonferroni, which
-    needs no independence). Promotion needs every gate, so each gate has ``alpha`` whole.
+    needs no independence). Gates keep one state for all canary tenants, and those about traffic one for both
+    stages; for them the split is stricter than it must be, and a tenant added later only lowers their level.
+
+    Promotion needs every gate, so each gate has ``alpha`` whole: a candidate that is beyond the margin of one
+    is promoted only if that one errs. Nothing is said so of gates that pass without a test
+    (:mod:`.gates.base`).
+
+    The levels are those of one start. Gates that start anew, after a person's lift, have them anew: a rollout
+    that was lifted k times has had k + 1 chances.
 
     Args:
         alpha: the rollout's, from its policy.

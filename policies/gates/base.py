@@ -9,6 +9,15 @@ verdict after every item and may act on any of them.
 Two tests, three answers. Rollback rejects "the candidate is within the margin", promotion rejects "the
 candidate is beyond the margin"; neither rejected is inconclusive. Rollback is a union over gates, so that
 each has a share of the rollout's alpha; promotion needs every gate, so that each has it whole.
+
+Alpha bounds what is tested, and nothing else. Caps (``error_rate``, ``ttft`` and ``tpot`` without a margin,
+``gpu_memory``, the cap of ``logit_error``), ``token_equality`` and ``rule_cases`` act on what was seen:
+chance may send an equal candidate home through them, by their own numbers. ``length`` and ``refusal`` test
+what they roll back for, but pass by an interval: their pass rejects nothing.
+
+"Given the past" is meant: a null of traffic speaks of each moment. A candidate that is within the margin
+while traffic is easy, and beyond it while traffic is hard, has no one answer, and may get the one of the
+hours that it was seen in.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ judged.
 
 Whichever are given must all pass, and any may fail. Values are kept in bins of 0.8 %
 (:mod:`policies.gates.histogram`); the interval is the confidence sequence of the candidate's quantile over
-the whole rollout, in bins. Block states do not merge.
+the whole rollout, in bins; it takes requests for alike given the past, so while load drifts it is too narrow.
+Block states do not merge.
 """
 
 from __future__ import annotations

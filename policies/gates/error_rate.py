@@ -7,13 +7,18 @@ those are not counted at all. Shadow: candidate arms. Failed are those that were
 gave an invalid answer, and a candidate that is missing where the baseline answered; pairs whose question
 differed, that we aborted, or whose baseline failed are not counted.
 
-*Cap* (``maximum``): the candidate's share over a sliding window. No test: at small n it errs by chance both
-ways. It has no maximum n; the newest window is always judged.
+*Cap* (``maximum``): the candidate's share over a sliding window. No test: it is asked at every request, and a
+window near ``minimum_requests`` is a small sample, so it errs by chance both ways. .02 of at least 50 sent 9
+of 10 canaries home within a simulated day of 6 requests a minute that failed 1 time in 400. It has no maximum
+n; the newest window is always judged.
 
 *Test* (``margin``; of live requests only): per block of time (:mod:`policies.gates.blocks`), D = baseline's
 share - candidate's, through the core, one bet a block: an outage fails many requests at once and is one
-observation. Assumption: given the past, the arms' outcomes in a block are exchangeable. Shadows cannot be
-tested so: there is a comparison only where the baseline answered, which hides its own failures.
+observation. Assumption: given the past, a request of either arm fails with the same chance. The arms are
+different tenants, each with questions of its own: a canary whose tenants ask what fails more often anywhere
+fails this test on an equal candidate, so compare their shares before the canary, or give a margin that covers
+it. Shadows cannot be tested so: there is a comparison only where the baseline answered, which hides its own
+failures.
 
 Windows are counts that merge (:mod:`policies.gates.window`); blocks do not.
 """

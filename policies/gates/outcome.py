@@ -27,8 +27,9 @@ from policies.gates.passes import Passes, scored
 from policies.gates.repeated import difference_of
 from policies.verdict import Answer, Verdict
 
-STEPS = 1024
-"""Averages over replicates are rounded to this part of a point, so that a state stays small."""
+STEPS = 840
+"""Averages are rounded to this part of a point, so that a state stays small. Yes-or-no scores of up to eight
+replicates stay exact; of other scores a mean may move by 1/1680, which the margins do not allow for."""
 LOOK_EVERY = 256
 """Live answers between two looks at a confidence sequence that decides nothing; a look is dear."""
 

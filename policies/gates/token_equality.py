@@ -2,6 +2,7 @@
 
 State: :class:`TokenEqualityState`. The first fork decides, the moment its deciding token is seen; nothing
 takes it back. Only valid pairs count: a pair that was set aside says nothing about the candidate's numbers.
+Pairs are counted, not prompts: one that is asked again, or a suite's sample, counts again.
 """
 
 from __future__ import annotations
