@@ -1,10 +1,10 @@
 """What a judge knew of its rollouts, for the judge that comes after a ``kill -9``.
 
-Once a second every rollout's state goes to one file. The next judge takes the state over if the plan is still
-the same, and steps again, from the evidence store's journal, the events that came after it: comparisons,
-forks, live records, checks, a person's lift, all of them in the order in which they were taken in. What the
-store's last transaction did not hold any more is lost, and the journal shows where: it goes on behind the
-gap with a snapshot of the state that was taken over.
+Once a second every rollout's state goes to one file. The next judge takes it over and steps again, from the
+evidence store's journal, the events that came after it: comparisons, forks, live records, checks, a person's
+lift, all of them in the order in which they were taken in. What the store's last transaction did not hold any
+more is lost, and the journal shows where: it goes on behind the gap with a snapshot of the state that was
+taken over. Where the configuration says something else than it did, ``policies.rollout.resume`` decides.
 
 With events of live records the journal holds the numbers of the batches that brought them, so that a batch
 that comes again after a restart does not count twice. Gates that start anew (another plan) do not get it a
@@ -33,7 +33,18 @@ from forkgate.judge.desk import Asked, Desk, Tally
 from forkgate.judge.journal import event_of, snapshot
 from forkgate.judge.writer import EvidenceWriter
 from policies.gates.base import Evidence
-from policies.rollout import Event, Hold, Lift, Observed, Publish, RollBack, RolloutState, Stage
+from policies.rollout import (
+    Event,
+    Hold,
+    HoldCause,
+    Lift,
+    Observed,
+    Publish,
+    RollBack,
+    RolloutPlan,
+    RolloutState,
+    Stage,
+)
 
 log = logging.getLogger(__name__)
 
@@ -168,12 +179,10 @@ class Checkpoints:
             fresh = self._desk.state(name)
         except KeyError:
             return
-        if kept.state.plan != fresh.plan:
-            log.warning("the plan changed, gates start anew", extra={"rollout": name})
-            return
         self._desk.restore(kept.state)
         self._desk.tallies[name] = kept.tally
         caught_up = await self._catch_up(name, kept.state.sequence)
+        self._replan(name, fresh.plan, caught_up)
         state = self._desk.state(name)
         if fresh.latch is not None:
             # What the gates said then is shown; the latch's own file decides.
@@ -186,7 +195,24 @@ class Checkpoints:
             )
             return
         self.caught_up += caught_up
-        await self._take_clusters(state)
+        if state.begun_unix_s:
+            await self._take_clusters(state)
+
+    def _replan(self, name: str, plan: RolloutPlan, caught_up: list[Asked]) -> None:
+        """The configuration may say something else than it said to the judge before."""
+        if plan == self._desk.state(name).plan:
+            return
+        asked = self._desk.resume(name, plan, time.time())
+        state = self._desk.state(name)
+        if state.held is not None and state.held.cause is HoldCause.CONFIGURATION:
+            caught_up.clear()  # of gates that are no more; nothing was rolled back, or it would still stand
+        log.warning(
+            "the configuration of a rollout is another one than before",
+            extra={"rollout": name, "stage": state.stage, "held": state.held is not None},
+        )
+        effects = tuple(effect for effect in asked.effects if isinstance(effect, OBEYED))
+        if effects:
+            caught_up.append(Asked(effects=effects))
 
     async def _catch_up(self, name: str, sequence: int) -> list[Asked]:
         """Step what came after that many events again. Returns what is to be obeyed."""

@@ -37,6 +37,7 @@ from policies.rollout import (
     RolloutState,
     SuiteDone,
     concerns,
+    resume,
     start,
     step,
     to_do,
@@ -99,6 +100,16 @@ class Desk:
     def restore(self, state: RolloutState) -> None:
         """Take over what an earlier judge knew of a rollout that is not latched."""
         self._states[state.plan.name] = state
+
+    def resume(self, name: str, plan: RolloutPlan, unix_s: float) -> Asked:
+        """Go on with a rollout that was taken over under what the configuration says now."""
+        before = self._states[name]
+        state, effects = resume(before, plan, unix_s)
+        self._states[name] = state
+        if state.plan.policy.digest != before.plan.policy.digest or not _same_pools(state.plan, before.plan):
+            self.tallies[name] = Tally()
+            self.clusters[name] = Clusters()
+        return Asked(effects=effects)
 
     def begin(self) -> tuple[Effect, ...]:
         """What has to be started for the rollouts as they stand: a check or a suite that no judge ended."""
@@ -241,6 +252,10 @@ class Desk:
                 hold=verdict.hold,
                 verdict=whole(verdict),
             )
+
+
+def _same_pools(one: RolloutPlan, other: RolloutPlan) -> bool:
+    return (one.baseline, one.candidate) == (other.baseline, other.candidate)
 
 
 def plan_of(section: RolloutSection, policy: Policy) -> RolloutPlan:

@@ -212,6 +212,8 @@ class _Replay:
             elif row.after:
                 self._told.append(f"the journal begins with the state stored at {place}")
             self._unknown_since = None
+        elif before.plan != stored.plan and _go_on(before, stored):
+            self._told.append(f"gone on under another configuration after evidence {before.evidence}")
         elif before.plan != stored.plan or (row.after == 0 and before.evidence):
             self._told.append(f"begun anew after evidence {before.evidence}")
         elif row.before != before.evidence:
@@ -317,6 +319,12 @@ def _as_stored(value: object) -> object:
     if isinstance(value, tuple) and any(part != part for part in value):
         return None
     return value
+
+
+def _go_on(before: RolloutState, after: RolloutState) -> bool:
+    """The same gates go on: nothing that is frozen was changed."""
+    mine, other = msgspec.to_builtins(before.gates), msgspec.to_builtins(after.gates)
+    return before.plan.policy.digest == after.plan.policy.digest and _alike(mine, other)
 
 
 def _same(mine: RolloutState, other: RolloutState) -> bool:

@@ -29,6 +29,10 @@ a level that promises tokens: see :mod:`~policies.rollout.judging`), an encoding
 different questions, which is no fault of the candidate's numbers), frozen configuration that was changed, an
 engine that is another one than before.
 
+*Across a restart* the configuration may be another one. What is not frozen is taken, with gates as they are.
+Where the policy, its suites or the pools are others, :func:`resume` begins the rollout again, from home and
+held, so that neither evidence of two policies is mixed nor an edited file ends a hold.
+
 A cell never acts; it returns effects, in order, for the judge to carry out. :func:`to_do` tells a judge that
 takes a state over what it must start again: a check or a suite has no end that survives a ``kill -9``. State
 is one serialisable value; it carries its plan (policy included), so that stored evidence and a stored state
@@ -61,7 +65,7 @@ from policies.rollout.events import (
     SuiteDone,
     Unlatch,
 )
-from policies.rollout.handlers import to_do
+from policies.rollout.handlers import resume, to_do
 from policies.rollout.judging import Result, concerns
 from policies.rollout.table import TABLE, step
 from policies.rollout.values import (
@@ -112,6 +116,7 @@ __all__ = [
     "Unlatch",
     "concerns",
     "initial_gates",
+    "resume",
     "start",
     "step",
     "to_do",

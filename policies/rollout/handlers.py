@@ -210,6 +210,32 @@ def take_config(state: RolloutState, event: Configured) -> Result:
     return state, (Publish(rollout=old.name, cause=cause),)
 
 
+def resume(state: RolloutState, plan: RolloutPlan, unix_s: float) -> Result:
+    """What a judge that starts under ``plan`` makes of the state that an earlier one left.
+
+    What is not frozen is taken as :func:`take_config` takes it. Of what is frozen only the new is at hand (a
+    suite's old file is gone), so the old gates end here: the rollout begins again, with all traffic at home
+    and held, for nobody has said that it should.
+    """
+    if plan == state.plan:
+        return state, ()
+    frozen = _frozen_change(state.plan, plan)
+    if state.stage is Stage.ROLLED_BACK or frozen is None:
+        take = keep_config if state.stage is Stage.ROLLED_BACK else take_config
+        return take(state, Configured(plan=plan, unix_s=unix_s))
+    reason = (
+        f"{frozen} changed between two starts: what the old gates knew counts no more, and all traffic is at "
+        "home. Lift the hold to begin anew with what the files say now"
+    )
+    if state.held is not None:
+        reason += f". Before, it was held: {state.held.reason}"
+    first = plan.first_stage if plan.checks else Stage.SHADOW
+    fresh = msgspec.structs.replace(
+        start(plan), stage=first, sequence=state.sequence, evidence=state.evidence
+    )
+    return hold(fresh, Held(cause=HoldCause.CONFIGURATION, reason=reason))
+
+
 def keep_config(state: RolloutState, event: Configured) -> Result:
     """Rolled back: the plan waits for the lift; it may have another policy, for evidence starts anew."""
     return msgspec.structs.replace(state, plan=event.plan, gates=initial_gates(event.plan)), ()

@@ -16,17 +16,18 @@ import uvloop
 
 from comparator.compare import compare
 from comparator.evidence import EvidenceError, EvidenceReader
-from comparator.pair import Pair
+from comparator.pair import Pair, SetAside
 from comparator.records import Arm, Outcome
+from forkgate.judge.recompute import recompute
 from forkgate.state.latch import Latch, LatchFile, read_latch
-from policies.rollout import Stage
+from policies.rollout import HoldCause, RollBack, Stage
 from policies.routes import RolloutName
 from proxy.ledger import DropReason, EdgeCounts, JudgeLedger
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.server import LinkServer
 from proxy.link.values import EdgeIdentity
 from proxy.live import FLAG_CANARY, LivePacker
-from tests.support.exchanges import comparison, exchange, live
+from tests.support.exchanges import comparison, exchange, live, pair
 from tests.support.judging import Bench, fork_seen
 from tests.support.waiting import eventually
 
@@ -467,16 +468,91 @@ def live_batch(incarnation: str, number: int) -> pb.Batch:
     return batch
 
 
-def test_gates_start_anew_when_the_plan_changed(tmp_path: Path) -> None:
+def edited(state_dir: Path, *, percent: float = 10.0, policy: str | None = None) -> Bench:
+    """The next judge's, whose configuration says something else of the first rollout."""
+    bench = Bench(state_dir)
+    first, *others = bench.config.rollouts
+    if policy is not None:
+        (state_dir / "edited.yaml").write_text(policy)
+        first = msgspec.structs.replace(first, policy=str(state_dir / "edited.yaml"))
+    shadow = msgspec.structs.replace(first.shadow, percent=percent)
+    first = msgspec.structs.replace(first, shadow=shadow)
+    bench.config = msgspec.structs.replace(bench.config, rollouts=(first, *others))
+    return bench
+
+
+STRICTER = "level: token\nalpha: 0.05\ngates: {token_equality: {minimum_pairs: 7}}\n"
+
+
+def test_gates_go_on_when_nothing_frozen_changed_between_two_starts(tmp_path: Path) -> None:
     async def main() -> None:
         async with Bench(tmp_path) as bench:
             await bench.judge.comparison_finished(comparison(equal_pair("c-1")), "edge-1", 1)
+            gates = bench.desk.state("old-to-new").gates
             await bench.checkpoints.save()
-        bench = Bench(tmp_path)
-        text = (tmp_path / "rollouts.json").read_text()
-        (tmp_path / "rollouts.json").write_text(text.replace('"percent":10.0', '"percent":11.0'))
-        async with bench:
-            assert bench.desk.state("old-to-new").evidence == 0
+        async with edited(tmp_path, percent=11.0) as bench:
+            state = bench.desk.state("old-to-new")
+            assert (state.plan.percent, state.evidence, state.held) == (11.0, 1, None)
+            assert state.gates == gates
+            await bench.judge.comparison_finished(comparison(equal_pair("c-2")), "edge-1", 2)
+        with EvidenceReader(tmp_path / "evidence.db") as reader:
+            done = recompute(reader, "old-to-new")
+        assert (done.differing, done.unknown, done.problems) == (0, 0, ())
+
+    run(main())
+
+
+@pytest.mark.parametrize("held_before", [False, True])
+def test_frozen_that_changed_between_two_starts_is_never_mixed_and_waits_for_a_person(
+    tmp_path: Path, held_before: bool
+) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await bench.judge.comparison_finished(comparison(equal_pair("c-1")), "edge-1", 1)
+            if held_before:
+                mixed = pair(capture_id="c-0", right={"prompt": (9, 9)})
+                assert mixed.set_aside is SetAside.ENCODING_MISMATCH
+                await bench.judge.comparison_finished(comparison(mixed), "edge-1", 2)
+            before = bench.desk.state("old-to-new")
+            assert before.stage is Stage.CANARY
+            await bench.checkpoints.save()
+        async with edited(tmp_path, policy=STRICTER) as bench:
+            state = bench.desk.state("old-to-new")
+            assert state.held is not None
+            assert state.held.cause is HoldCause.CONFIGURATION
+            assert "policy (digest sha256:" in state.held.reason
+            assert ("Before, it was held: encoding mismatch" in state.held.reason) is held_before
+            assert state.gates == {name: gate.initial() for name, gate in state.plan.policy.gates.items()}
+            assert (state.stage, state.evidence) == (Stage.SHADOW, before.evidence)  # home; numbers go on
+            assert not bench.publisher.table.routes
+            assert bench.desk.tallies["old-to-new"].pairs == 0
+            assert await bench.judge.lift("old-to-new", "me", "meant so")
+            assert bench.desk.state("old-to-new").stage is Stage.CANARY
+            await bench.judge.comparison_finished(comparison(equal_pair("c-3")), "edge-1", 3)
+            assert bench.desk.state("old-to-new").gates["token_equality"].pairs == 1  # type: ignore[union-attr]
+        with EvidenceReader(tmp_path / "evidence.db") as reader:
+            done = recompute(reader, "old-to-new")
+        assert (done.differing, done.unknown, done.problems) == (0, 0, ())
+        assert any(told.startswith("begun anew after evidence") for told in done.told)
+
+    run(main())
+
+
+def test_breach_that_was_not_latched_yet_is_obeyed_whatever_the_files_say_now(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            await bench.checkpoints.save()
+            bench.judge.fork_seen(fork_seen())
+            await eventually(lambda: bench.judge.flips)
+        (tmp_path / "rollback.latch").unlink()
+        async with edited(tmp_path, policy=STRICTER) as bench:
+            state = bench.desk.state("old-to-new")
+            assert state.stage is Stage.ROLLED_BACK
+            assert any(
+                isinstance(effect, RollBack)
+                for asked in bench.checkpoints.caught_up
+                for effect in asked.effects
+            )
 
     run(main())
 

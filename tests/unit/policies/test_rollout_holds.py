@@ -9,8 +9,20 @@ import pytest
 
 from policies.gates.base import Alpha, Evidence
 from policies.policy import Level, OnFail, Policy
-from policies.rollout import Hold, HoldCause, Log, Observed, RollBack, RolloutPlan, Stage, start, step
-from policies.routes import PoolName, RolloutName
+from policies.rollout import (
+    CheckKind,
+    Hold,
+    HoldCause,
+    Log,
+    Observed,
+    RollBack,
+    RolloutPlan,
+    Stage,
+    resume,
+    start,
+    step,
+)
+from policies.routes import PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
 from tests.support.exchanges import live
 from tests.unit.policies.test_rollout import LIFT, kinds
@@ -123,3 +135,60 @@ def test_every_verdict_of_a_gate_that_tests_carries_its_share_of_alpha():
     state, effects = step(start(made), ITEM)
     assert effects[0].verdict.alpha == made.alphas["scripted"].rollback == pytest.approx(0.05 / 2)
     assert state.verdicts()[0].alpha == effects[0].verdict.alpha
+
+
+# --- between two starts
+
+
+RESUMED = [
+    (Stage.SELF_CHECK, (CheckKind.SELF_CHECK,), Stage.SELF_CHECK),
+    (Stage.QUICK_CHECK, (CheckKind.QUICK_CHECK,), Stage.QUICK_CHECK),
+    (Stage.CANARY, (CheckKind.SELF_CHECK, CheckKind.QUICK_CHECK), Stage.SELF_CHECK),
+    (Stage.CANARY, (), Stage.SHADOW),
+    (Stage.SHADOW, (), Stage.SHADOW),
+]
+"""Where it stood, the checks that the new plan asks for, where it begins again: never on a canary."""
+
+
+@pytest.mark.parametrize(("stood", "checks", "begins"), RESUMED)
+@pytest.mark.parametrize("change", ["policy", "candidate", "baseline"])
+def test_what_is_frozen_and_changed_between_two_starts_begins_again_at_home_and_held(
+    stood: Stage, checks: tuple[CheckKind, ...], begins: Stage, change: str
+) -> None:
+    old = msgspec.structs.replace(plan(Scripted(says=(INCONCLUSIVE,))), canary_tenants=(TenantName("acme"),))
+    state = msgspec.structs.replace(start(old), stage=stood)
+    state, _ = step(state, ITEM)
+    new = msgspec.structs.replace(old, checks=checks)
+    if change == "policy":
+        new = msgspec.structs.replace(new, policy=msgspec.structs.replace(old.policy, alpha=0.2))
+    else:
+        new = msgspec.structs.replace(new, **{change: PoolName("third")})
+    after, effects = resume(state, new, 2.0)
+    assert after.plan == new
+    assert after.stage is begins
+    assert after.gates == {"scripted": Counted()}
+    assert (after.evidence, after.sequence) == (state.evidence, state.sequence)
+    assert after.held is not None
+    assert after.held.cause is HoldCause.CONFIGURATION
+    assert kinds(effects) == [Hold]
+    lifted, _ = step(after, LIFT)
+    assert lifted.held is None
+    assert lifted.plan == new
+    assert lifted.stage is (new.first_stage if checks else Stage.CANARY)
+
+
+def test_what_is_not_frozen_is_taken_with_gates_and_hold_as_they_are() -> None:
+    state, _ = step(start(plan(Scripted(says=((Answer.INCONCLUSIVE, True),)))), ITEM)
+    assert state.held is not None
+    new = msgspec.structs.replace(state.plan, percent=7.0)
+    after, _ = resume(state, new, 2.0)
+    assert (after.plan, after.gates, after.held) == (new, state.gates, state.held)
+    assert resume(state, state.plan, 2.0) == (state, ())
+
+
+def test_a_rolled_back_rollout_takes_any_plan_and_stays_where_it_is() -> None:
+    state, _ = step(start(plan(Scripted(says=((Answer.FAIL, False),)))), ITEM)
+    assert state.stage is Stage.ROLLED_BACK
+    new = plan(Scripted(says=(INCONCLUSIVE, INCONCLUSIVE)))
+    after, effects = resume(state, new, 2.0)
+    assert (after.stage, after.latch, after.plan, effects) == (Stage.ROLLED_BACK, state.latch, new, ())
