@@ -83,6 +83,11 @@ class Vllm:
             self._servers[dtype] = self._start(dtype)
         return self._servers[dtype].url
 
+    def process_id(self, dtype: str) -> int:
+        """PID of the server of this precision."""
+        self.url(dtype)
+        return self._servers[dtype].process.pid
+
     def answers(self, dtype: str, ask: Ask, *, concurrent: int, run: int = 0) -> list[Exchange]:
         """Greedy answers, this many at a time."""
         key = (dtype, ask, concurrent, run)
