@@ -163,6 +163,9 @@ class LiveRecord(msgspec.Struct, frozen=True, gc=False):
     sampled: bool
     streamed: bool = False
     """The answer was an event stream, so that its first byte is a first token."""
+    drawable: bool = True
+    """A draw decided whether it was copied: a rollout copied this tenant's requests of this kind then. False
+    while a rollout makes its checks, or is rolled back."""
 
 
 class EngineSample(msgspec.Struct, frozen=True, kw_only=True):

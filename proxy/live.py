@@ -33,6 +33,8 @@ FLAG_SAMPLED = 4
 """Drawn for a shadow copy by at least one rule."""
 FLAG_STREAMED = 8
 """The response was an event stream."""
+FLAG_DRAWABLE = 16
+"""At least one rule would have copied it, had its draw come out so."""
 
 _RECORD = struct.Struct("<QdddQQHHHHBB")
 # sequence, started_unix_s, first_byte_s, total_s, request_bytes, response_bytes,

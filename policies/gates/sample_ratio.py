@@ -5,9 +5,10 @@ numbers are to be trusted; it does not say whose fault that is. So a person look
 
 Two questions, half of the gate's share of alpha each:
 
-1. *Copied*: of live answers that were streamed (these are surely completions; a health probe is never
-   copied), ``expected_percent`` should have been handed to the shadow. The draw is by hash of the request ID,
-   so that nothing but loss can move it. Multinomial e-process (:mod:`comparator.sequential.ratio`).
+1. *Copied*: of live answers that were streamed (these are surely completions) and that a draw was made for,
+   ``expected_percent`` should have been handed to the shadow. While a rollout makes its checks nothing is
+   drawn, which is no loss. The draw is by hash of the request ID, so that nothing but loss can move it.
+   Multinomial e-process (:mod:`comparator.sequential.ratio`).
 2. *Answered*: of live comparisons, in all of which the baseline answered, at most a share ``maximum_missing``
    may lack the candidate's answer (:func:`comparator.sequential.exceedance`); beyond it, what is left to
    compare is a selection. A timeout is no answer; an arm that we aborted says nothing. There is no ratio to
@@ -131,7 +132,12 @@ class SampleRatio(
         return msgspec.structs.replace(state, missing=state.missing.add(missing))
 
     def _live(self, state: SampleRatioState, record: LiveRecord) -> SampleRatioState:
-        if not record.streamed or live_failed(record) is not False or state.copied.n >= self.maximum_n:
+        if (
+            not record.drawable
+            or not record.streamed
+            or live_failed(record) is not False
+            or state.copied.n >= self.maximum_n
+        ):
             return state
         if self.tenants and record.tenant not in self.tenants:
             return state

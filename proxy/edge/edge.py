@@ -26,7 +26,7 @@ from proxy.edge.routing import Router
 from proxy.edge.sampling import SAMPLED_PATHS, Capture, captured_headers
 from proxy.edge.settings import EdgeSettings, Identity
 from proxy.ledger import DropReason
-from proxy.live import FLAG_SAMPLED
+from proxy.live import FLAG_DRAWABLE, FLAG_SAMPLED
 
 if TYPE_CHECKING:
     from proxy.edge.client import ClientConnection
@@ -180,9 +180,12 @@ class Edge:
         ask = exchange.ask
         if ask.method != b"POST" or ask.target.partition(b"?")[0] not in SAMPLED_PATHS:
             return
-        rollouts = [
-            rule.rollout for rule in self.router.rules if rule.draws(exchange.request_id, exchange.tenant)
-        ]
+        rollouts = []
+        for rule in self.router.rules:
+            if rule.asks(exchange.tenant):
+                exchange.flags |= FLAG_DRAWABLE
+                if rule.draws(exchange.request_id, exchange.tenant):
+                    rollouts.append(rule.rollout)
         if rollouts:
             exchange.capture = Capture(self.port, rollouts, exchange.started_unix_s)
 

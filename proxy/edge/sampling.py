@@ -39,9 +39,13 @@ class CompiledRule:
         self._threshold = math.ceil(rule.percent / 100 * _SPACE)
         self._tenants = frozenset(rule.tenants)
 
+    def asks(self, tenant: TenantName) -> bool:
+        """Whether the rule is about this tenant's requests at all."""
+        return not self._tenants or tenant in self._tenants
+
     def draws(self, request_id: bytes, tenant: TenantName) -> bool:
         """``blake2b(request_id, key=rollout) / 2**64 < percent / 100``, the digest read big-endian."""
-        if self._tenants and tenant not in self._tenants:
+        if not self.asks(tenant):
             return False
         digest = hashlib.blake2b(request_id, key=self._key, digest_size=8).digest()
         return int.from_bytes(digest, "big") < self._threshold

@@ -9,7 +9,15 @@ from comparator.records import LiveRecord
 from proxy.ledger import EdgeCounts
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.values import Capture, EdgeIdentity
-from proxy.live import ABORTED_BY, FLAG_CANARY, FLAG_RETRIED, FLAG_SAMPLED, FLAG_STREAMED, unpack
+from proxy.live import (
+    ABORTED_BY,
+    FLAG_CANARY,
+    FLAG_DRAWABLE,
+    FLAG_RETRIED,
+    FLAG_SAMPLED,
+    FLAG_STREAMED,
+    unpack,
+)
 
 
 def identity_of(edge: pb.EdgeIdentity) -> EdgeIdentity:
@@ -68,6 +76,7 @@ def records_of(batch: pb.Batch) -> list[LiveRecord]:
             canary=bool(raw.flags & FLAG_CANARY),
             sampled=bool(raw.flags & FLAG_SAMPLED),
             streamed=bool(raw.flags & FLAG_STREAMED),
+            drawable=bool(raw.flags & FLAG_DRAWABLE),
         )
         for raw in unpack(batch.live_records, batch.names)
     ]

@@ -22,6 +22,7 @@ from tests.support.edge import (
 )
 
 SAMPLED = 4
+DRAWABLE = 16
 
 
 async def echo(request: Arrived) -> None:
@@ -76,7 +77,7 @@ def test_a_sampled_request_is_offered_whole_after_it_was_written_upstream() -> N
             )
             assert b"secret" not in repr(head).encode()
             (record,) = await port.records_reach(1)
-            assert record.flags == SAMPLED
+            assert record.flags == SAMPLED | DRAWABLE
             writer.close()
 
     run(main())
@@ -130,6 +131,8 @@ def test_a_rule_for_other_tenants_draws_nothing() -> None:
                 writer.write(post(b"x", "/v1/completions", f"X-Tenant: {tenant}"))
                 await read_answer(reader)
             assert [head.tenant for _, head, _ in edge.port.offered] == ["globex"]
+            # Whoever counts copies must know where there was no draw.
+            assert [record.flags for record in await edge.port.records_reach(2)] == [0, SAMPLED | DRAWABLE]
             writer.close()
 
     run(main())

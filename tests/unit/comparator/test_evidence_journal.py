@@ -22,6 +22,7 @@ from comparator.evidence import (
     Pin,
     PlanRow,
     Taken,
+    columns,
 )
 from comparator.evidence.columns import FIELDS, VERSION, ColumnsError, decode_live, encode_live
 from comparator.evidence.journal import ComparisonRef, ForkRef, JournalError, decode_items, encode_items
@@ -75,6 +76,7 @@ def traffic(count: int, seed: int = 1) -> list[LiveRecord]:
                 canary=rng.random() < 0.5,
                 sampled=rng.random() < 0.1,
                 streamed=True,
+                drawable=rng.random() < 0.5,
             )
         )
     return records
@@ -94,6 +96,14 @@ def test_every_field_of_a_live_record_has_a_column():
 def test_live_records_come_back_bit_for_bit(count):
     records = traffic(count)
     assert bits(decode_live(encode_live(records))) == bits(records)
+
+
+def test_records_of_an_older_version_are_read_with_defaults(monkeypatch):
+    records = [msgspec.structs.replace(record, drawable=True) for record in traffic(20)]
+    monkeypatch.setattr(columns, "VERSION", 1)
+    old = encode_live(records)
+    monkeypatch.undo()
+    assert bits(decode_live(old)) == bits(records)
 
 
 def test_a_nan_keeps_its_payload_and_a_zero_its_sign():

@@ -52,6 +52,13 @@ def test_copies_that_are_lost_hold_and_never_roll_back():
     )
 
 
+def test_what_no_draw_was_made_for_is_no_copy_that_was_lost():
+    """While a rollout makes its checks nothing is copied, and other paths never are."""
+    checks = [msgspec.structs.replace(one, drawable=False) for one in answers(5_000, 10_000)]
+    assert fold(GATE, checks) == GATE.initial()
+    assert judge(GATE, [*checks, *answers(3_000, 4)]).answer is Answer.PASS
+
+
 def test_copies_beyond_the_percent_hold_as_well():
     assert judge(GATE, answers(400, 2)).hold
 
