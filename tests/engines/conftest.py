@@ -1,6 +1,8 @@
-"""The tests run where ``FORKGATE_VLLM_PYTHON`` names a Python with vLLM (``make test-engines`` builds one).
+"""The tests run where the environment names the engines, which ``make test-engines`` builds:
+``FORKGATE_VLLM_PYTHON`` a Python with vLLM, ``FORKGATE_VLLM_GRPC_PYTHON`` one that sees its gRPC server too,
+``FORKGATE_LLAMA_SERVER`` the llama-server.
 
-Without it they fail: a proof that was skipped is no proof.
+Without them they fail: a proof that was skipped is no proof.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from engines.model import ensure_smollm2
+from engines.model import ensure_smollm2, ensure_smollm2_gguf
+from tests.support.llama_server import LlamaServers
+from tests.support.vllm_grpc_server import VllmGrpc
 from tests.support.vllm_server import Vllm
 
 
@@ -22,12 +26,27 @@ def model_dir() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def vllm(model_dir: pathlib.Path) -> Iterator[Vllm]:
-    python = os.environ.get("FORKGATE_VLLM_PYTHON")
-    if not python:
-        pytest.fail(
-            "FORKGATE_VLLM_PYTHON is not set: run `make test-engines`, or let it name a Python with vLLM",
-            pytrace=False,
-        )
-    server = Vllm(python, model_dir)
+    server = Vllm(named("FORKGATE_VLLM_PYTHON"), model_dir)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def vllm_grpc(model_dir: pathlib.Path) -> Iterator[VllmGrpc]:
+    server = VllmGrpc(named("FORKGATE_VLLM_GRPC_PYTHON"), model_dir)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def llama() -> Iterator[LlamaServers]:
+    servers = LlamaServers(named("FORKGATE_LLAMA_SERVER"), ensure_smollm2_gguf())
+    yield servers
+    servers.stop()
+
+
+def named(variable: str) -> str:
+    found = os.environ.get(variable)
+    if not found:
+        pytest.fail(f"{variable} is not set: run `make test-engines`, which builds it", pytrace=False)
+    return found
