@@ -17,6 +17,7 @@ from forkgate.cli import (
     policy,
     processes,
     rollout,
+    settings,
     status,
     suite,
     verdict,
@@ -68,6 +69,7 @@ app.command(
     add_help_option=False,
 )(processes.demo)
 app.command("engine", context_settings=processes.PASS_THROUGH, add_help_option=False)(processes.engine)
+app.command("settings", short_help="Launch settings with which an engine repeats itself.")(settings.settings)
 app.add_typer(config_commands.app, name="config")
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(policy.app, name="policy")
