@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from policies.gates import ErrorRate, GpuMemory, SampleRatio, Throughput, Tpot, Ttft
 from policies.gates.base import Alpha
 from policies.lint.expected import Expected
-from policies.lint.power import mean_needs, paired, share_needs
+from policies.lint.power import Outcomes, mean_needs, paired, share_needs
 from policies.lint.reach import Need, Reach, made, need, never_decided
 
 _DAY_S = 86_400.0
 _AGREE = paired(0.0, 0.0)
+_USUAL_FAILURES = 0.01
+"""Share of requests that fail on either arm, as it is typical."""
 
 
 def by_blocks(gate: ErrorRate | Ttft | Tpot, what: str, expected: Expected, alpha: Alpha) -> Reach:
@@ -44,21 +48,32 @@ def by_blocks(gate: ErrorRate | Ttft | Tpot, what: str, expected: Expected, alph
     refused = None
     if gate.margin is not None:
         roll_back, promote = gate.margins.tests
-        per_day = _DAY_S / gate.block_s if arrivals > 0.0 else 0.0
+        usual = _USUAL_FAILURES if isinstance(gate, ErrorRate) else 1.0 - gate.quantile
+        arriving = arrivals * gate.block_s / _DAY_S
+        betting = 1.0 - math.exp(-arriving)  # share of blocks in which the candidate had a request at all
+        each = max(1.0, arriving / betting) if betting else 1.0
+        per_day = _DAY_S / gate.block_s * betting
         beyond = gate.promotion_margin if gate.promotion_margin is not None else gate.margin
         effect = min(0.9, gate.margin + 0.1)
         needs = [
             need(
                 f"fail, {effect:.0%} more of them",
                 "blocks",
-                mean_needs(roll_back, ((-effect, 1.0),), alpha.rollback),
+                mean_needs(roll_back, blocks_of(usual, effect, each), alpha.rollback),
                 gate,
                 per_day,
             ),
-            need("pass, arms equal", "blocks", mean_needs(promote, _AGREE, alpha.promotion), gate, per_day),
+            need(
+                "pass, arms equal",
+                "blocks",
+                mean_needs(promote, blocks_of(usual, 0.0, each), alpha.promotion),
+                gate,
+                per_day,
+            ),
         ]
         says.append(
-            f"tests one observation a block of {gate.block_s:g} s, so that one outage is one observation"
+            f"tests one observation a block of {gate.block_s:g} s, so that one outage is one observation; "
+            f"reckoned with {each:.0f} of the candidate's requests in each, {usual:.0%} of them on equal arms"
         )
         refused = never_decided(
             gate,
@@ -68,6 +83,20 @@ def by_blocks(gate: ErrorRate | Ttft | Tpot, what: str, expected: Expected, alph
             "even if all blocks agree",
         )
     return made(gate, alpha.rollback if gate.margin is not None else None, says, needs, refused)
+
+
+def blocks_of(usual: float, more: float, each: float) -> Outcomes:
+    """A block's difference of shares: its mean and its spread, as two outcomes alike.
+
+    Args:
+        usual: the baseline's share.
+        more: how much larger the candidate's is.
+        each: requests of an arm in a block; the baseline has more of them as a rule, which decides sooner.
+    """
+    worse = min(1.0, usual + more)
+    spread = math.sqrt((usual * (1.0 - usual) + worse * (1.0 - worse)) / each)
+    mean = usual - worse
+    return ((max(-1.0, mean - spread), 0.5), (min(1.0, mean + spread), 0.5))
 
 
 def throughput(gate: Throughput, expected: Expected, alpha: Alpha) -> Reach:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from comparator.sequential import Counts, Tally, fork_hazard, promotion, rejects
-from policies.gates import KINDS, ForkHazard, ForkHazardState
+from policies.gates import KINDS, ForkHazard, ForkHazardState, Ttft
 from policies.gates.base import Alpha
 from policies.levels import STAGES, alphas_of
 from policies.lint import Expected, SuiteSize, lint, reach_of, refusals
@@ -20,6 +20,7 @@ from policies.lint.power import (
     paired,
     share_needs,
 )
+from policies.lint.service import blocks_of
 from policies.policy import SHIPPED, Policy, load_policy
 from policies.suites import parse_suite, shipped
 from policies.verdict import Answer
@@ -77,6 +78,27 @@ class TestPower:
         needed = share_needs(fork_hazard(1.0), ratio / (1 + ratio), 0.01)
         assert 0.75 * median <= needed.median <= 1.34 * median
         assert 0.75 * p90 <= needed.p90 <= 1.34 * p90
+
+    @pytest.mark.parametrize(
+        ("margin", "usual", "each", "fails", "passes"),
+        [
+            (0.05, 0.05, 8, (91, 115), (114, 153)),
+            (0.05, 0.05, 1, (249, 462), (300, 680)),
+            (0.02, 0.01, 2, (101, 146), (304, 503)),
+        ],
+    )
+    def test_planned_blocks_are_near_the_simulated_ones(self, margin, usual, each, fails, passes):
+        # 1,000 simulated streams of binomial blocks on the gate's grid: a tenth more than the margin at
+        # α .005, and equal arms at .05. Without the spread of a block it was 82 and 105 for one request each.
+        gate = Ttft(margin=margin)
+        roll_back, promote = gate.margins.tests
+        for test, more, alpha, found in (
+            (roll_back, margin + 0.1, 0.005, fails),
+            (promote, 0.0, 0.05, passes),
+        ):
+            needed = mean_needs(test, blocks_of(usual, more, each), alpha)
+            assert 0.75 * found[0] <= needed.median <= 1.34 * found[0]
+            assert 0.75 * found[1] <= needed.p90 <= 1.34 * found[1]
 
     def test_the_fewest_is_exact(self):
         test = promotion(0.1)
