@@ -1,6 +1,6 @@
 """What the shipped policies say of real models: bfloat16 against itself, against damage, against a template.
 
-Baseline and candidate are reference engines in bfloat16, where the batch moves logits. Live load keeps eight
+Baseline and candidate are reference engines in bfloat16, where the batch moves logits. Live load keeps four
 requests at a time in the baseline's batches; the candidate runs nothing but shadow arms. So equal
 environments fork, and only a verdict that knows the baseline's own noise may call them equal. (The old pool
 names its endpoint as `shadow_endpoints` too: shadows there wait for no lull, which this load never leaves.)
@@ -25,12 +25,12 @@ from tests.support.changed_models import damaged, other_template
 from tests.support.engine_process import EngineProcess, reference_engine
 from tests.support.serving import Serving, serving
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(2400)
 
 ROLLOUT = "old-to-new"
-LIVE = 8
+LIVE = 4
 """Requests in the baseline's batches at any time."""
-TOKENS = 16
+TOKENS = 12
 ENOUGH = 400
 """Captured requests over which equal environments must stay quiet."""
 SMALL_SUITE = 16
@@ -50,7 +50,7 @@ rollouts:
     global_seed: verdicts
     checks: {{self_check: false, quick_check: false}}
     shadow: {{percent: 100, token_only_percent: 0, control_percent: 30, max_tokens: {tokens}, logprobs: 20,
-             in_flight: 3, samples_in_flight: 2, queue_items: 4096, queue_age_s: 3600}}
+             in_flight: 8, samples_in_flight: 4, queue_items: 4096, queue_age_s: 3600}}
 """
 
 
@@ -168,7 +168,7 @@ def test_audit_forks_where_only_the_batch_differs(tmp_path, old, equal):
 
 def test_open_answers_stay_quiet_over_equal_environments(tmp_path, old, equal, capsys):
     with rollout(tmp_path, old, equal, open_answers(tmp_path)) as one, Load(one).running() as load:
-        one.until(f"{ENOUGH} comparisons", lambda: ended(one) >= ENOUGH or state(one)["latched"], 1200)
+        one.until(f"{ENOUGH} comparisons", lambda: ended(one) >= ENOUGH or state(one)["latched"], 1700)
         found, ledger = state(one), one.admin("/v1/ledger")
     with capsys.disabled():
         print(
