@@ -281,6 +281,35 @@ def test_a_position_that_moved_is_named():
     assert "tokens have moved at output position 2 (" in verdict.reason
 
 
+def test_a_difference_that_seems_within_the_limit_is_not_rolled_back_before_its_bound_comes():
+    """One token of six, in a sixth of the answers: told apart soon, and .028 a token where .05 may be."""
+    rng, state, found = random.Random(6), GATE.initial(), False
+    for number in range(200):
+        baseline = [drawn(rng) for _ in range(3)]
+        candidate = [[*said[:5], 11] if rng.random() < 1 / 6 else said for said in baseline]
+        state = GATE.fold(state, made(f"c{number}", baseline, candidate))
+        verdict = GATE.verdict(state, Alpha(rollback=0.01, promotion=1e-6))
+        assert verdict.answer is not Answer.FAIL
+        found = found or "speak for less than 0.05" in verdict.reason
+    assert found
+    assert verdict.answer is Answer.PASS
+
+
+def test_a_position_that_moved_alone_does_not_hide_in_the_average():
+    """First tokens of a tenth of the answers: .1 there, .018 a token where .05 may be."""
+    rng, gate = random.Random(5), PositionMargins(positions=6)
+    comparisons = []
+    for number in range(300):
+        baseline = [drawn(rng) for _ in range(3)]
+        candidate = [[11, *said[1:]] if rng.random() < 0.1 else said for said in baseline]
+        comparisons.append(made(f"c{number}", baseline, candidate))
+    verdict = gate.verdict(folded(gate, comparisons), ALPHA)
+    assert verdict.promotion_nats is not None
+    assert verdict.promotion_nats > 3.0  # the average alone would pass
+    assert verdict.answer is Answer.FAIL
+    assert "tokens have moved at output position 0 (" in verdict.reason
+
+
 def test_positions_pass_by_the_same_bound_and_hold_on_an_unfair_control():
     gate = PositionMargins(positions=4)
     assert gate.verdict(folded(gate, stream(120, same=1.0)), ALPHA).answer is Answer.PASS
