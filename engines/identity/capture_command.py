@@ -30,12 +30,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pid", type=int, help="the engine's process; 1 in most containers")
     parser.add_argument("--url", help="the engine's HTTP address, asked for what it tells of itself")
     parser.add_argument("--image-digest", help="of the container image: sha256:... or name@sha256:...")
+    parser.add_argument("--api-key-env", metavar="NAME", help="variable that holds the engine's API key")
     parser.add_argument("--torch", action="store_true", help="import torch, and ask it too")
     parser.add_argument("-o", "--out", help="write the record here instead of standard output")
     parser.add_argument("--json", action="store_true", help="one line instead of an indented document")
     asked = parser.parse_args(argv)
     try:
-        made = capture(pid=asked.pid, url=asked.url, image_digest=asked.image_digest, ask_torch=asked.torch)
+        made = capture(
+            key=key_of(asked.api_key_env),
+            pid=asked.pid,
+            url=asked.url,
+            image_digest=asked.image_digest,
+            ask_torch=asked.torch,
+        )
     except (NoProcess, NoArtifact, ValueError) as error:
         return _fail(str(error), _USAGE)
     except (SilentEngine, ArtifactError) as error:
@@ -50,6 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{asked.out}: the record cannot be written: {error.strerror or error}", _UNMEASURED)
     sys.stderr.write(summary(made) + "\n")
     return 0
+
+
+def key_of(variable: str | None) -> str | None:
+    """An API key, which is never typed where a process list shows it. Raises :class:`ValueError`."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "")
+    if not key or not key.isascii() or not key.isprintable():
+        raise ValueError(f"--api-key-env {variable}: the variable holds no key")
+    return key
 
 
 def document(made: Identity, *, one_line: bool) -> str:

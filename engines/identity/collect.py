@@ -42,6 +42,7 @@ def capture(
     url: str | None = None,
     image_digest: str | None = None,
     ask_torch: bool = False,
+    key: str | None = None,
     own: Mapping[str, Any] | None = None,
 ) -> Identity:
     """The record of an environment.
@@ -51,19 +52,24 @@ def capture(
         url: of an engine's HTTP face. Alone, it says nothing of this machine.
         image_digest: of the container image, which no process can see from inside.
         ask_torch: import torch and ask it; for the process of this interpreter only.
+        key: of the engine's HTTP face, where it wants one. It is sent and never recorded.
         own: fields that the caller knows of itself (an engine, from inside); they go before all others.
 
     Raises:
         ArtifactError: no such process, nobody answers at the URL, or a record served there was changed.
         ValueError: a ``url`` that is none.
     """
-    endpoint = None if url is None else collect_http.Endpoint(url)
+    endpoint = None if url is None else collect_http.Endpoint(url, key=key)
     merge, told = _Merge(), collect_http.Told()
     if own is not None:
         merge.add(own, "engine")
     if endpoint is not None:
         told = collect_http.ask(endpoint)
         merge.add(told.fields, told.sources)
+        merge.notes += [
+            f"{path}: the engine wants {'a' if key is None else 'another'} key (--api-key-env)"
+            for path in endpoint.refused
+        ]
     if endpoint is not None and pid is None:
         if image_digest is not None:
             merge.add({"container.image": image(image_digest)}, "argument")
@@ -127,7 +133,7 @@ class _Merge:
         self.volatile: dict[str, Any] = {}
         self.packages: dict[str, str] = {}
         self._sources: dict[str, str] = {}
-        self._notes: list[str] = []
+        self.notes: list[str] = []
 
     def add(self, found: Mapping[str, Any], source: str | Mapping[str, str]) -> None:
         for name, value in found.items():
@@ -140,7 +146,7 @@ class _Merge:
                 if came_from:
                     self._sources[name] = came_from
             elif not isinstance(value, UnknownField) and value != self.fields[name]:
-                self._notes.append(
+                self.notes.append(
                     f"{name}: {self._sources.get(name)} says {self.fields[name]!r} and is believed, "
                     f"{came_from} says {value!r}"
                 )
@@ -166,8 +172,8 @@ class _Merge:
 
     def about(self) -> dict[str, Any]:
         told: dict[str, Any] = {"sources": dict(sorted(self._sources.items()))}
-        if self._notes:
-            told["notes"] = self._notes
+        if self.notes:
+            told["notes"] = self.notes
         if self.packages:
             told["packages"] = self.packages
         return told

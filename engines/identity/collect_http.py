@@ -73,17 +73,20 @@ class SilentEngine(ArtifactError):  # noqa: N818
 class Endpoint:
     """One engine's HTTP face."""
 
-    def __init__(self, url: str, wait_s: float = _WAIT_S) -> None:
-        """Raises :class:`ValueError` for what is no plain http(s) URL."""
+    def __init__(self, url: str, wait_s: float = _WAIT_S, key: str | None = None) -> None:
+        """``key`` is sent as a bearer token. Raises :class:`ValueError` for what is no plain http(s) URL."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"--url {url!r}: give http://HOST:PORT or https://HOST:PORT")
         if parts.username is not None or parts.password is not None:
-            raise ValueError("--url: put no credential into it; the endpoints that are asked need none")
+            raise ValueError("--url: put no credential into it: --api-key-env names the variable of a key")
         if parts.query or parts.fragment:
             raise ValueError(f"--url {url!r}: give the engine's base URL, with no query")
         self._base = url.rstrip("/").removesuffix("/v1")
         self._wait_s = wait_s
+        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.refused: list[str] = []
+        """Paths that want a key, or another one."""
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect).open
 
     def get(self, path: str) -> bytes | UnknownField:
@@ -94,7 +97,9 @@ class Endpoint:
         """
         end_s = time.monotonic() + self._wait_s
         try:
-            with self._open(self._base + path, timeout=self._wait_s) as answer:
+            # The scheme was checked in __init__.
+            request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310
+            with self._open(request, timeout=self._wait_s) as answer:
                 body = bytearray()
                 while piece := answer.read1(1 << 16):
                     body += piece
@@ -107,6 +112,8 @@ class Endpoint:
                 return bytes(body)
         except urllib.error.HTTPError as error:
             with error:
+                if error.code in (401, 403):
+                    self.refused.append(path)
                 return UnknownField(f"{path} answers {error.code}")
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
@@ -240,7 +247,12 @@ def _llamacpp(told: dict[str, Any]) -> dict[str, Any]:
     """``build_info`` is ``bNUMBER-COMMIT``; the defaults tell the samplers in their order."""
     fields: dict[str, Any] = {"engine.name": "llama.cpp"}
     matched = re.fullmatch(r"(b[0-9]+)-([0-9a-f]{7,40}|unknown)", str(told["build_info"]))
-    fields["engine.version"] = matched[1] if matched else text_value(str(told["build_info"]))
+    if isinstance(told.get("model_ftype"), str):
+        fields["precision.quantization"] = text_value(told["model_ftype"])
+    if matched and matched[1] == "b0":  # built from sources without their history
+        fields["engine.version"] = UnknownField("it was built without its version")
+    else:
+        fields["engine.version"] = matched[1] if matched else text_value(str(told["build_info"]))
     if matched and matched[2] != "unknown":
         fields["engine.commit"] = matched[2]
     if isinstance(told.get("total_slots"), int):
@@ -255,6 +267,9 @@ def _llamacpp(told: dict[str, Any]) -> dict[str, Any]:
             fields["sampler.defaults"] = {one: json_value(params[one]) for one in names if one in params}
             if isinstance(params.get("samplers"), list):
                 fields["sampler.order"] = json_value(params["samplers"])
+            if isinstance(params.get("speculative.types"), str):
+                types = text_value(params["speculative.types"])
+                fields["speculative"] = False if types == "none" else types
             if isinstance(params.get("seed"), int):
                 fields["sampler.seed"] = params["seed"]
     return fields

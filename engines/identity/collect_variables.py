@@ -46,7 +46,7 @@ def variables(told: Mapping[str, str] | UnknownField) -> dict[str, Any]:
         for name, value in told.items()
         if _moves_numbers(name)
     }
-    fields["variables"] = len(fields)
+    fields["variables"] = "seen"
     for name, variable in (
         ("nccl.algorithm", "NCCL_ALGO"),
         ("nccl.protocol", "NCCL_PROTO"),

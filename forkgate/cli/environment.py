@@ -44,6 +44,10 @@ def capture(
             show_default=False,
         ),
     ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option("--api-key-env", metavar="NAME", help="Variable that holds the engine's API key."),
+    ] = None,
     torch: Annotated[
         bool, typer.Option("--torch", help="Import torch and ask it too; for this Python only, and slow.")
     ] = False,
@@ -56,12 +60,14 @@ def capture(
     Exit status: 0 captured; 2 PID or URL is none; 4 nobody answers there, or what answers is no record.
     """
     from engines.identity import collect
-    from engines.identity.capture_command import document, write_whole
+    from engines.identity.capture_command import document, key_of, write_whole
     from engines.identity.collect_process import NoProcess
     from engines.identity.trouble import ArtifactError, NoArtifact
 
     try:
-        made = collect.capture(pid=pid, url=url, image_digest=image_digest, ask_torch=torch)
+        made = collect.capture(
+            pid=pid, url=url, image_digest=image_digest, ask_torch=torch, key=key_of(api_key_env)
+        )
     except (NoProcess, NoArtifact, ValueError) as error:
         leave(Exit.USAGE, str(error))
     except ArtifactError as error:

@@ -13,12 +13,14 @@ Answer = bytes | str | dict[str, Any] | tuple[int, bytes]
 
 
 @contextlib.contextmanager
-def canned(answers: Mapping[str, Answer]) -> Iterator[str]:
-    """Serve ``answers`` by path, query included; anything else is 404. Yields the base URL."""
+def canned(answers: Mapping[str, Answer], key: str | None = None) -> Iterator[str]:
+    """Serve ``answers`` by path, query included; anything else is 404, and without ``key`` all is 401."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             told = answers.get(self.path, (404, b"{}"))
+            if key is not None and self.headers["authorization"] != f"Bearer {key}":
+                told = (401, b"{}")
             status, body = told if isinstance(told, tuple) else (200, told)
             if isinstance(body, dict):
                 body = json.dumps(body).encode()

@@ -67,7 +67,7 @@ def test_a_variable_that_moves_numbers_moves_the_digest(record: pathlib.Path, tm
     done = forkgate("diff", str(record), str(other), "--json")
     assert done.returncode == 1
     told = json.loads(done.stdout)
-    assert [one["field"] for one in told["differences"]] == ["variable.OMP_NUM_THREADS", "variables"]
+    assert [one["field"] for one in told["differences"]] == ["variable.OMP_NUM_THREADS"]
     assert [one["field"] for one in told["unknown"]] == ["cpu.threads"]
 
 
@@ -139,6 +139,7 @@ def test_a_tampered_record_is_refused(record: pathlib.Path, tmp_path: pathlib.Pa
         (("capture", "--url", "nowhere"), 2, "give http://HOST:PORT"),
         (("capture", "--url", "http://127.0.0.1:1"), 4, "is the engine up"),
         (("capture", "--image-digest", "repo:latest"), 2, "is no image digest"),
+        (("capture", "--api-key-env", "NO_SUCH_VARIABLE"), 2, "the variable holds no key"),
         (("capture", "-o", "/dev/null/x"), 4, "the record cannot be written"),
     ],
 )

@@ -70,6 +70,8 @@ def test_another_port_is_the_same_environment() -> None:
 
 
 def test_sglang_tells_its_server_arguments_and_its_key_is_not_read() -> None:
+    """As ``get_server_info`` puts it together: the fields of ``ServerArgs``, ``internal_states``, ``version``
+    (sgl-project/sglang at 0025436e, python/sglang/srt/entrypoints/http_server.py)."""
     told = far(
         {
             "/get_server_info": {
@@ -96,28 +98,28 @@ def test_sglang_tells_its_server_arguments_and_its_key_is_not_read() -> None:
 
 
 def test_llama_cpp_tells_its_build_and_samplers() -> None:
-    told = far(
-        {
-            "/props": {
-                "build_info": "b11434-4b385bfc",
-                "total_slots": 4,
-                "model_path": "/models/private.gguf",
-                "default_generation_settings": {
-                    "n_ctx": 1024,
-                    "params": {
-                        "temperature": 0.8,
-                        "top_k": 40,
-                        "seed": 4294967295,
-                        "samplers": ["top_k", "temperature"],
-                    },
-                },
-            }
-        }
-    )
-    assert (told["engine.version"], told["engine.commit"]) == ("b11434", "4b385bfc")
-    assert told["sampler.order"] == ["top_k", "temperature"]
-    assert told["sampler.defaults"] == {"temperature": 0.8, "top_k": 40}
-    assert (told["batch.max_sequences"], told["batch.max_model_len"]) == (4, 1024)
+    props = json.loads((DATA / "llamacpp_props.json").read_text(encoding="utf-8"))
+    told = far({"/props": props})
+    assert told["engine.name"] == "llama.cpp"
+    assert told["engine.version"] == UnknownField("it was built without its version")
+    assert told["precision.quantization"] == "Q4_1"
+    assert told["sampler.order"][:2] == ["penalties", "dry"]
+    assert told["sampler.defaults"]["top_k"] == 40
+    assert (told["batch.max_sequences"], told["batch.max_model_len"]) == (2, 1024)
+    assert told["speculative"] is False
+    assert "/models" not in str(told)
+    released = far({"/props": {**props, "build_info": "b11434-4b385bfc"}})
+    assert (released["engine.version"], released["engine.commit"]) == ("b11434", "4b385bfc")
+
+
+def test_a_key_is_sent_and_never_recorded() -> None:
+    with canned({"/version": {"version": "1.2"}}, key="sk-verysecret") as url:
+        made = capture(url=url, key="sk-verysecret")
+        refused = capture(url=url)
+    assert made.fields["engine.version"] == "1.2"
+    assert "verysecret" not in json.dumps(made.to_json())
+    assert "/version: the engine wants a key (--api-key-env)" in refused.about["notes"]
+    assert isinstance(refused.fields["engine.version"], UnknownField)
 
 
 def test_an_engine_that_serves_its_own_record_is_believed_and_keeps_its_digest() -> None:
