@@ -137,7 +137,7 @@ class EngineTimeout(EngineError):  # noqa: N818
 
 
 class EngineRefused(EngineError):  # noqa: N818
-    """HTTP 4xx: the engine will not run this request."""
+    """HTTP 4xx or 501: the engine will not run this request."""
 
     def __init__(self, where: str, message: str, status: int) -> None:
         super().__init__(where, message)

@@ -247,7 +247,7 @@ class Endpoint:
         except (TimeoutError, aiohttp.ClientError, ConnectionError):
             told = b""  # the status alone says enough
         message = f"{path}: HTTP {response.status}: {_error_message(told)}"
-        if response.status >= 500:
+        if response.status >= 500 and response.status != 501:  # 501: it is up, and never will do this
             raise EngineUnavailable(self.where, message)
         if response.status >= 400:
             raise EngineRefused(self.where, message, response.status)
