@@ -24,8 +24,8 @@ the two errors and each of the two sides has a/4.
 Errors: a candidate equal to the baseline is outside with probability at most a, and less where samples are
 fixed and runs repeat well. What moves a whole run of one arm, and so differs from run to run but not from
 pass to pass, is in no pass of one stage: where it moved lengths by a tenth, 16 % of equal candidates were
-outside in simulation. Runs that vary so need a stated history. Such an interval errs 1 time in 20 by construction: outside is a reason to look,
-never to roll back.
+outside in simulation. Runs that vary so need a stated history. Such an interval errs 1 time in 20 by
+construction: outside is a reason to look, never to roll back.
 
 From a stated history: runs of the suite on the old environment with mean μ and standard deviation σ
 *between run means*, k of them: μ ± t_{k - 1, 1 - a/2} σ √(1 + 1/k), the usual prediction interval of a
