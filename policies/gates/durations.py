@@ -6,8 +6,10 @@ values, frozen then; what it was frozen from does not bet. Per block of time (:m
     D = share of the baseline's values over tau - share of the candidate's
 
 through the core, one bet a block: requests of one slow minute are one observation. Assumption: given the
-past, the arms' values in a block are exchangeable. That holds for the two arms of one question; live canary
-tenants ask other questions than the rest, and a difference of their prompts is a difference here.
+past, the arms' values in a block are exchangeable. The two arms of one question are so while their pools are
+equally full: in shadow the candidate bears the copies alone, so that a pass is one at that load, and says
+nothing of all the traffic. Live canary tenants ask other questions than the rest, and a difference of their
+prompts is a difference here.
 
 *Caps* (``maximum_s``, ``maximum_ratio``): the candidate's quantile within ``window_s``, absolute or relative
 to the baseline's. No test: at small n they err by chance both ways, so give ``minimum_requests`` that the

@@ -11,7 +11,8 @@ Two questions, half of the gate's share of alpha each:
    Multinomial e-process (:mod:`comparator.sequential.ratio`).
 2. *Answered*: of live comparisons, in all of which the baseline answered, at most a share ``maximum_missing``
    may lack the candidate's answer (:func:`comparator.sequential.exceedance`); beyond it, what is left to
-   compare is a selection. A timeout is no answer; an arm that we aborted says nothing. There is no ratio to
+   compare is a selection. A timeout is no answer; an arm that we aborted says nothing. It bets by comparison,
+   so one outage of the candidate may hold, which is meant: no evidence came of it. There is no ratio to
    the baseline's own missing answers: where it gives none, there is no comparison.
 
 Promotion: the share of copies is shown to lie within ``tolerance`` of itself on both sides (two one-sided

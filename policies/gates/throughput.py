@@ -9,7 +9,8 @@ One bet a block: x = 1 if the candidate's rate is under (1 - ``maximum_loss``) t
 the sign test of :mod:`comparator.sequential.bernoulli`. Rollback: E against "that happens in at most half of
 the blocks"; promotion: against "in at least half". So what is held is the median block's ratio, which one
 stalled block cannot move. Assumption: given the past, a block's chance of being under is on the null's side
-of a half.
+of a half. In shadow the candidate bears the copies alone: a pass is one at that load, and says nothing of all
+the traffic.
 """
 
 from __future__ import annotations
