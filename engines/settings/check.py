@@ -1,8 +1,9 @@
 """Was a running engine started with its settings? Met, not met, or cannot be known.
 
 Two witnesses: the process (its command line and variables, of ``/proc``) and its endpoints, as the
-environment record reads them. The command line goes first: it says what was asked for. A flag that was not given is
-*not met*, even where the default may be the same: a default changes with version, device and memory.
+environment record reads them. The command line goes first: it says what was asked for. A flag that was
+not given is *not met*, even where the default may be the same: a default changes with version, device
+and memory.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _by_field(row: Setting, fields: Mapping[str, Any]) -> tuple[State, str] | No
     wanted = row.value if row.field_value is None else row.field_value
     if row.field == "precision.kv_cache_dtype" and wanted == "auto":
         # The engine tells what auto became.
-        wanted = fields.get("precision.dtype") if value != "auto" else "auto"
+        wanted = str(fields.get("precision.dtype")).removeprefix("torch.") if value != "auto" else "auto"
     if row.field == "sampler.defaults":
         return State.UNKNOWN, "its endpoints tell the defaults, not where they come from"
     if _same(value, wanted):

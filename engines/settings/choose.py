@@ -65,6 +65,9 @@ def for_level(sheet: Sheet, level: Level) -> tuple[Setting, ...]:
 
 
 def numbers_of(version: str) -> tuple[int, ...] | None:
-    """``0.32.0+cpu`` → (0, 32, 0); a release candidate counts as its release; ``b11434`` → (11434,)."""
+    """``0.32+cpu`` → (0, 32, 0); a release candidate counts as its release; ``b11434`` → (11434, 0, 0)."""
     found = _NUMBERS.match(version.strip())
-    return tuple(int(one) for one in found[1].split(".")) if found else None
+    if found is None:
+        return None
+    numbers = [int(one) for one in found[1].split(".")]
+    return tuple([*numbers, 0, 0][: max(3, len(numbers))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 
-from engines.settings.values import ALL, FROM_ENVIRONMENT, REPEATED, TOKEN, Choice, Setting, Sheet
+from engines.settings.values import FROM_ENVIRONMENT, REPEATED, TOKEN, Choice, Setting, Sheet
 
 _OPTIONS = "forkgate, engines/reference/options.py"
 
@@ -21,6 +21,7 @@ def sheet(choice: Choice) -> Sheet:
         settings=_rows(choice),
         notes=(
             "--deterministic sets PYTHONHASHSEED and CUBLAS_WORKSPACE_CONFIG itself, before anything starts",
+            "it loads a local folder and fetches nothing: level artifact needs no setting",
             "there is no speculation, no prefix cache and no compilation in this engine to switch off",
         ),
     )
@@ -28,16 +29,6 @@ def sheet(choice: Choice) -> Sheet:
 
 def _rows(choice: Choice) -> tuple[Setting, ...]:
     return (
-        Setting(
-            name="safetensors from a folder",
-            levels=ALL,
-            absent="--revision",
-            reason="it loads a local folder and fetches nothing; there is no option that would",
-            cost="none",
-            source="forkgate, engines/reference/model.py",
-            field="engine.load_format",
-            field_value="safetensors",
-        ),
         Setting(
             name="precision",
             levels=FROM_ENVIRONMENT,

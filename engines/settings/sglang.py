@@ -159,7 +159,7 @@ def _repeated(choice: Choice) -> tuple[Setting, ...]:
             reason="kernels add up each request in one order; it also switches the sampler to pytorch and "
             "all-reduce fusion off, and only with it is a request's own seed used",
             cost="34.35 % slower with CUDA graphs, by SGLang's own documentation",
-            condition="attention backend flashinfer, fa3, fa4, triton, ascend or intel_xpu; others are refused",
+            condition="backend flashinfer, fa3, fa4, triton, ascend, intel_xpu; others are refused",
             source="sglang 0.5.23, sglang/srt/arg_groups/overrides.py; cost: "
             "docs/advanced_features/deterministic_inference.md at 376a46ea",
         ),

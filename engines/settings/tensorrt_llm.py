@@ -37,7 +37,7 @@ def sheet(choice: Choice) -> Sheet:
         settings=(*_common(choice), *_repeated(choice)),
         notes=(
             (
-                "no option of trtllm-serve is an engine seed, and a request without one gets a fixed default: "
+                "no option of trtllm-serve is an engine seed; a request without one gets a fixed default: "
                 "send one with each"
             ),
             (

@@ -26,8 +26,8 @@ def sheet(choice: Choice) -> Sheet:
         settings=(*_files(), *_precision(choice), *_repeated(choice), *_batch(choice)),
         notes=(
             (
-                "give --tensor-parallel-size and --attention-backend by hand, equal on both sides: without the "
-                "second vLLM chooses by GPU"
+                "give --tensor-parallel-size and --attention-backend by hand, equal on both sides: without "
+                "the second vLLM chooses by GPU"
             ),
             (
                 "vLLM promises reproducibility on the same hardware and version alone, and online only with "
