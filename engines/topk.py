@@ -52,7 +52,7 @@ def own(logprob: float | None) -> float:
     """The drawn token's logprob. Raises :class:`UnsoundLogprobs` where it is missing, NaN or -inf."""
     if logprob is None:
         raise UnsoundLogprobs("the drawn token has no logprob")
-    if logprob <= FLOOR_NATS:
+    if not logprob > FLOOR_NATS:  # NaN, which protobuf carries, is not above anything
         raise UnsoundLogprobs(f"the drawn token's logprob is {logprob}: the engine computed NaN or -inf")
     if logprob > ABOVE_ZERO_NATS:
         raise UnsoundLogprobs(f"the drawn token's logprob is {logprob}, above 0")

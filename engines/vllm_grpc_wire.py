@@ -16,6 +16,7 @@ module, checked against 0.4.28 and the servicer 0.14.1:
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any, NamedTuple
 
 from comparator.records import Fact, Sampling, Step
@@ -205,6 +206,8 @@ class GrpcDecoder:
                     raise UnsoundLogprobs(
                         f"{self._depth} top logprobs were asked for, {len(top.values)} came"
                     )
+                if any(math.isnan(value) for value in top.values):  # JSON has none, a protobuf float does
+                    raise UnsoundLogprobs("a top logprob is NaN")
                 top_ids, values = ordered(list(top.token_ids), list(top.values))
                 steps.append(Step(token_id, own(logprob), top_ids, values, received_s))
         except UnsoundLogprobs as error:

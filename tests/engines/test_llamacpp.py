@@ -39,7 +39,7 @@ from tests.support.mirror import Rig
 from tests.support.vllm_server import PROMPTS
 from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)  # generous: a busy machine runs this model at a tenth of its speed
 
 MESSAGES = [{"role": "user", "content": PROMPTS[0]}]
 
@@ -257,7 +257,7 @@ def test_a_quantised_kv_cache_forks_through_the_mirror_and_every_fork_gets_a_cla
             for text in PROMPTS:
                 body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "temperature": 0}
                 rig.submit(target="/v1/chat/completions", body=msgspec.json.encode(body))
-            async with asyncio.timeout(240):
+            async with asyncio.timeout(540):
                 while len(rig.sink.comparisons) + len(rig.sink.drops) < len(PROMPTS):
                     await asyncio.sleep(0.1)
             await rig.mirror.close(0.0)
