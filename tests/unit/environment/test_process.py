@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from engines.identity.collect_container import container
+from engines.identity.collect_cpu import machine
 from engines.identity.collect_packages import engine, packages
 from engines.identity.collect_process import NoProcess, process, this_process
 from engines.identity.record import UnknownField
@@ -77,6 +78,27 @@ def test_an_engine_and_its_worker(fake: FakeProc) -> None:
     assert set(seen.libraries) == {"nccl", "torch_cpu"}
     assert seen.allowed_cpus == 5
     assert not seen.own_python
+
+
+def test_of_a_container_its_own_files_are_read_and_not_ours(fake: FakeProc, tmp_path: pathlib.Path) -> None:
+    inside = tmp_path / "inside"
+    (inside / "etc").mkdir(parents=True)
+    (inside / "etc/os-release").write_text('NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"\n')
+    (inside / "usr/local/cuda").mkdir(parents=True)
+    (inside / "usr/local/cuda/version.json").write_text('{"cuda": {"name": "x", "version": "12.4.1"}}')
+    (inside / "run").mkdir()
+    (inside / "run/.containerenv").write_text(f'imageid="{"ef" * 32}"\n')
+    (fake.proc / "7/root").unlink()
+    (fake.proc / "7/root").symlink_to(inside)
+    seen = process(7, fake.proc)
+    told = machine(seen)
+    assert told["os.name"] == "ubuntu 22.04"
+    assert isinstance(told["os.libc"], UnknownField)
+    assert isinstance(told["compiler.host"], UnknownField)
+    assert "python.version" not in told
+    assert packages(seen)[0]["cuda.toolkit"] == "12.4.1"
+    assert isinstance(packages(seen)[0]["python.packages_sha256"], UnknownField)
+    assert container(seen, None, None) == {"id": "sha256:" + "ef" * 32}
 
 
 def test_packages_are_read_where_the_process_looks(fake: FakeProc) -> None:
