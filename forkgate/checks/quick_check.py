@@ -36,6 +36,8 @@ from forkgate.checks.report import (
     classes_of,
     first,
     found_of,
+    is_silent,
+    silence,
     spacing_of,
 )
 from forkgate.config.first_checks import CheckSettings
@@ -112,6 +114,8 @@ async def quick_check(
         pairs.append(compare(left, right))
     found, spacing_nats = _findings(prompts, pairs, floor)
     answer, reason = judge(level, candidate.name, found)
+    if answer is Answer.PASS and (silent := silence(baseline.name, found)) is not None:
+        answer, reason = Answer.FAIL, silent
     notes = list(asker.notes)
     if asker.shared:
         notes.append(
@@ -234,16 +238,15 @@ def _findings(
         ]
         # A baseline that gave no whole answer is nothing to compare with, and nobody else's fault.
         compared = unequal_questions or pair.fork is not None or failure(pair.left) is None
-        found.append(
-            found_of(
-                prompt.id,
-                prompt.category,
-                [(1, pair)] if compared else [],
-                failed,
-                allowance,
-                said((pair.left,)),
-            )
+        one = found_of(
+            prompt.id,
+            prompt.category,
+            [(1, pair)] if compared else [],
+            failed,
+            allowance,
+            said((pair.left,)),
         )
+        found.append(msgspec.structs.replace(one, silent=is_silent((pair.left,))))
     return tuple(found), spacing_nats
 
 

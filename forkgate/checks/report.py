@@ -52,6 +52,8 @@ class PromptFound(msgspec.Struct, frozen=True, kw_only=True):
     """``arm on endpoint: outcome: error`` of every answer that did not come."""
     said: str = ""
     """How the baseline's first answer reads."""
+    silent: bool = False
+    """No answer of the baseline has anything to read in it."""
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +173,25 @@ def first(prompts: Iterable[PromptFound], part: str) -> str | None:
 def text_of(exchange: Exchange) -> str:
     """The answer as it reads; IDs in brackets where the engine gave no text."""
     return "".join(step.text if step.text is not None else f"⟨{step.token_id}⟩" for step in exchange.steps)
+
+
+def is_silent(exchanges: Sequence[Exchange]) -> bool:
+    """Whether these answers came, and hold nothing that could be read. Where an engine gives no text that is
+    unknown, and they are not."""
+    came = [one for one in exchanges if one.outcome is Outcome.COMPLETED]
+    return bool(came) and all(
+        step.text is not None and not step.text.strip() for one in came for step in one.steps
+    )
+
+
+def silence(pool: str, prompts: Sequence[PromptFound]) -> str | None:
+    """What to say of a pool that answers every prompt with nothing; None of any other."""
+    if not prompts or not all(one.silent for one in prompts):
+        return None
+    return (
+        f"{pool} answers all {len(prompts)} prompts with nothing, and nothing is equal to nothing: look at "
+        "its stop tokens, its chat template and what it was asked"
+    )
 
 
 def _token(side: ForkSide) -> str:

@@ -37,6 +37,8 @@ from forkgate.checks.report import (
     classes_of,
     first,
     found_of,
+    is_silent,
+    silence,
     spacing_of,
 )
 from forkgate.config.first_checks import CheckSettings
@@ -125,6 +127,8 @@ def judge(
             f"the first in prompt {prompt!r} at output token {one.fork_index}, {where}), so token equality "
             "cannot be asked of it: choose level statistical, or make it deterministic"
         )
+    if (silent := silence(pool, found)) is not None:
+        return Answer.FAIL, silent
     missing = first(found, "failed")
     if missing is not None:
         count = sum(len(one.failed) for one in found)
@@ -178,13 +182,16 @@ def _findings(
     spacing_nats = spacing_of(everything)
     allowance = Allowance(spacing_nats=spacing_nats, floor=floor)
     found = tuple(
-        found_of(
-            prompt.id,
-            prompt.category,
-            paired[index],
-            [text for mine in answers for one in mine[index] if (text := failure(one)) is not None],
-            allowance,
-            said(answers[0][index]),
+        msgspec.structs.replace(
+            found_of(
+                prompt.id,
+                prompt.category,
+                paired[index],
+                [text for mine in answers for one in mine[index] if (text := failure(one)) is not None],
+                allowance,
+                said(answers[0][index]),
+            ),
+            silent=is_silent([one for mine in answers for one in mine[index]]),
         )
         for index, prompt in enumerate(prompts)
     )

@@ -169,8 +169,8 @@ class Judge:
         )
         self._take(self.desk.check_done(rollout, event))
 
-    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str) -> None:
-        event = SuiteDone(suite=suite, stage=stage, summary=summary, unix_s=time.time())
+    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str, whole: bool) -> None:
+        event = SuiteDone(suite=suite, stage=stage, summary=summary, whole=whole, unix_s=time.time())
         self._take(self.desk.suite_done(rollout, event))
 
     # -- forkgate.judge.engine_watch.Listener -------------------------------------------------------------

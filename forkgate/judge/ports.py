@@ -74,6 +74,9 @@ class SuiteEnd(Protocol):
         """One sentence, with numbers."""
         ...
 
+    @property
+    def whole(self) -> bool: ...
+
 
 class SuiteProgress(Protocol):
     """How far a suite is."""

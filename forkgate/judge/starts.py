@@ -36,7 +36,7 @@ class Listener(Protocol):
 
     async def sample_finished(self, comparison: Comparison) -> None: ...
 
-    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str) -> None: ...
+    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str, whole: bool) -> None: ...
 
 
 class Starts:
@@ -142,7 +142,7 @@ class Starts:
                 "suite broken off", extra={"rollout": end.rollout, "suite": end.suite, "why": end.stopped}
             )
             return
-        self._listener.suite_done(end.rollout, end.suite, Stage(end.stage), end.summary)
+        self._listener.suite_done(end.rollout, end.suite, Stage(end.stage), end.summary, end.whole)
 
     def _order(self, rollout: str, work: Callable[[], Awaitable[None]]) -> None:
         line = self._lines.setdefault(rollout, asyncio.Lock())

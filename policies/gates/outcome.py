@@ -44,7 +44,9 @@ class OutcomeState(msgspec.Struct, frozen=True, kw_only=True):
     traffic: Counts = Counts()
     """Candidate's minus baseline's score, a comparison."""
     unscored: int = 0
-    """Live comparisons that asked the question and have no difference."""
+    """Live comparisons that asked the question and have no score of either arm, or no valid pair."""
+    one_armed: int = 0
+    """Those with a score of one arm alone; the other's counts as 0."""
 
     def merge(self: StateT, other: StateT) -> StateT:
         """What both have seen: shards of one stage, in any order.
@@ -56,6 +58,7 @@ class OutcomeState(msgspec.Struct, frozen=True, kw_only=True):
             passes=self.passes.merge(other.passes),
             traffic=self.traffic.merge(other.traffic),
             unscored=self.unscored + other.unscored,
+            one_armed=self.one_armed + other.one_armed,
         )
 
 
@@ -94,15 +97,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         values, _ = scored(comparison, self.question)
         assert values is not None
         mine, base = values
-        if mine is None or base is None:
+        if mine is None and base is None:
             return msgspec.structs.replace(state, unscored=state.unscored + 1)
-        return msgspec.structs.replace(state, traffic=state.traffic.add(on_grid(mine - base, STEPS)))
+        # To leave out what one arm could not answer would leave that arm its best answers.
+        lost = mine is None or base is None
+        difference = (mine or 0.0) - (base or 0.0)
+        return msgspec.structs.replace(
+            state,
+            traffic=state.traffic.add(on_grid(difference, STEPS)),
+            one_armed=state.one_armed + lost,
+        )
 
     def verdict(self, state: OutcomeState, alpha: Alpha) -> Verdict:
         """By the estimand."""
         if self.estimand == "suite":
             return self._suite(state.passes, alpha)
-        return self._traffic(state.traffic, state.unscored, alpha)
+        told = _told(state.unscored, state.one_armed)
+        return self._traffic(state.traffic, told, alpha)
 
     def _suite(self, passes: Passes, alpha: Alpha) -> Verdict:
         cannot = passes.cannot(self.suite, self.what, self.maximum_missing)
@@ -120,7 +131,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         )
         if found.unmeasured:
             said += f" ({found.unmeasured:.2%} of them unmeasured, counted at their worst)"
-        if most < -self.rollback_margin:
+        if found.baseline <= self.promotion_margin:
+            # Nothing is lower than nothing: a pass would come whatever the candidate answers.
+            answer = Answer.ERROR
+            said = (
+                f"could not measure: {said}; where the baseline has no more than {self.promotion_margin:g}, "
+                "no candidate could be seen to have less"
+            )
+        elif most < -self.rollback_margin:
             answer = Answer.FAIL
             said += (
                 f": lower by at least {-most:.4f} (alpha {alpha.rollback:g}), {_over(self.rollback_margin)}"
@@ -138,11 +156,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             )
         return self._says(answer, said, alpha, value=found.mean, n=len(asked), interval=(least, most))
 
-    def _traffic(self, state: Counts, unscored: int, alpha: Alpha) -> Verdict:
+    def _traffic(self, state: Counts, lost: str, alpha: Alpha) -> Verdict:
         n = state.n
         if not n:
             told = f"no live answer has been scored for {self.what} yet"
-            return self._says(Answer.INCONCLUSIVE, _without(told, unscored), alpha)
+            return self._says(Answer.INCONCLUSIVE, told + lost, alpha)
         promote, back = self.tests
         promotion_nats, rollback_nats = promote.log_e(state), back.log_e(state)
         said = (
@@ -176,7 +194,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             assert look.high is not None
             interval = (look.low, look.high)
         return msgspec.structs.replace(
-            self._says(answer, _without(said, unscored), alpha, value=state.mean, n=n, interval=interval),
+            self._says(answer, said + lost, alpha, value=state.mean, n=n, interval=interval),
             rollback_nats=rollback_nats,
             promotion_nats=promotion_nats,
         )
@@ -219,5 +237,6 @@ def _over(margin: float) -> str:
     return f"more than the margin of {margin:g}" if margin else "more than nothing"
 
 
-def _without(said: str, unscored: int) -> str:
-    return f"{said}; {unscored} could not be scored" if unscored else said
+def _told(unscored: int, one_armed: int) -> str:
+    told = f"; {unscored} could not be scored" if unscored else ""
+    return told + (f"; {one_armed} on one arm alone, the other counted as 0" if one_armed else "")

@@ -68,6 +68,12 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
                 f"could not measure: suite {self.suite} has too few samples for a {self.what}",
                 alpha,
             )
+        if self.span is None and not any(number for each in base for number in each):
+            return self._says(
+                Answer.ERROR,
+                f"could not measure: every answer of the baseline to suite {self.suite} is empty",
+                alpha,
+            )
         value = mean_of([mean_of(each) for each in mine])
         own = from_passes(base, coverage=self.coverage, span=self.span)
         history = own if self.history is None else stated(self.history, self.coverage)

@@ -24,10 +24,11 @@ starts, checks included, only by a person's *lift*, with gates from their initia
 *Held* is not a stage but a mark on one: traffic stays as it is, nothing advances, and the machine can still
 roll back (a breach is never missed because something else was waiting). The first reason stands until a
 person lifts it; then the gates start anew, and what the stage starts with is done again. :class:`HoldCause`
-says what kind of thing is to be looked at: a check, a gate, a *choice* (the performance contract is missed at
-a level that promises tokens: see :mod:`~policies.rollout.judging`), an encoding mismatch (the arms were asked
-different questions, which is no fault of the candidate's numbers), frozen configuration that was changed, an
-engine that is another one than before.
+says what kind of thing is to be looked at: a check, a suite that could not be asked to its end, a gate, a
+*choice* (the performance contract is missed at a level that promises tokens: see
+:mod:`~policies.rollout.judging`), an encoding mismatch (the arms were asked different questions, which is no
+fault of the candidate's numbers), frozen configuration that was changed, an engine that is another one than
+before.
 
 *Across a restart* the configuration may be another one. What is not frozen is taken, with gates as they are.
 Where the policy, its suites or the pools are others, :func:`resume` begins the rollout again, from home and

@@ -36,6 +36,8 @@ class SuiteDone(msgspec.Struct, frozen=True, kw_only=True):
     suite: str
     stage: Stage
     summary: str
+    whole: bool = True
+    """Every sample was asked in every pass."""
     unix_s: float
 
 

@@ -95,7 +95,12 @@ def take_suite(state: RolloutState, event: SuiteDone) -> Result:
         return state, (Log(rollout=name, message=message),)
     found = SuiteFound(summary=event.summary, unix_s=event.unix_s)
     after = msgspec.structs.replace(state, suites={**state.suites, event.suite: found})
-    return after, (Log(rollout=name, message=event.summary),)
+    log = Log(rollout=name, message=event.summary)
+    if event.whole:
+        return after, (log,)
+    # Its gates answer once all of it is there: without a hold the rollout would wait for them for ever.
+    after, effects = hold(after, Held(cause=HoldCause.SUITE, reason=event.summary))
+    return after, (log, *effects)
 
 
 def late_suite(state: RolloutState, event: SuiteDone) -> Result:

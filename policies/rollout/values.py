@@ -66,6 +66,7 @@ class HoldCause(enum.StrEnum):
     """What kind of thing a person has to look at."""
 
     CHECK = "check"  # a check before the traffic failed, or could not be made; a lift makes it again
+    SUITE = "suite"  # a suite could not be asked to its end, so its gates never answer; a lift asks it again
     GATE = "gate"  # a gate asked for it, or failed under `on_fail: hold`
     CHOICE = "choice"  # the performance contract was missed at a strict level: a person chooses
     ENCODING = "encoding"  # the pools read one request as different tokens

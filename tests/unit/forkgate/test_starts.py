@@ -30,6 +30,7 @@ class End(msgspec.Struct):
     suite: str = "starter"
     stage: str = "shadow"
     summary: str = "50 of 50 answers"
+    whole: bool = True
 
 
 class Told:
@@ -44,7 +45,8 @@ class Told:
     async def sample_finished(self, comparison: Comparison) -> None:
         self.samples.append(comparison)
 
-    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str) -> None:
+    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str, whole: bool) -> None:
+        assert whole
         self.suites.append((rollout, suite, stage, summary))
 
 

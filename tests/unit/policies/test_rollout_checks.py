@@ -142,6 +142,22 @@ def test_a_check_taken_out_of_the_configuration_is_passed_over_but_not_while_it_
     assert Publish in kinds(effects)
 
 
+def test_a_suite_that_could_not_be_asked_to_its_end_holds_until_a_lift_asks_it_again():
+    """Its gates would wait for ever, and the rollout with them."""
+    state = start(with_suite())
+    end = SuiteDone(
+        suite="starter", stage=Stage.CANARY, summary="0 of 50; 50 unsupported", whole=False, unix_s=5.0
+    )
+    state, effects = step(state, end)
+    assert kinds(effects) == [Log, Hold]
+    assert state.held is not None
+    assert (state.held.cause, state.held.reason) == (HoldCause.SUITE, "0 of 50; 50 unsupported")
+    assert to_do(state) == ()
+    state, effects = step(state, LIFT)
+    assert state.held is None
+    assert RunSuites(rollout="old-to-new", stage=Stage.CANARY, suites=("starter",)) in effects
+
+
 def test_each_stage_asks_its_suites_and_a_judge_that_takes_over_asks_what_is_missing():
     state = start(with_suite(checks=(CheckKind.QUICK_CHECK,)))
     state, effects = step(state, done(CheckKind.QUICK_CHECK))

@@ -53,6 +53,16 @@ def test_a_drop_inside_the_margin_passes_and_one_at_its_edge_does_neither(wrong:
     assert says(Accuracy(), items).answer is expected
 
 
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_a_suite_that_the_baseline_gets_wrong_proves_nothing_and_does_not_pass(known: int):
+    """Nothing is lower than nothing: every candidate would pass."""
+    passed = says(Accuracy(), answers("answer", right(300, wrong=300), right(300, wrong=300 - known)))
+    assert passed.answer is (Answer.ERROR if known < 2 else Answer.INCONCLUSIVE)
+    if known < 2:
+        assert passed.reason.startswith("could not measure: accuracy is 0.0000 on the candidate")
+        assert passed.reason.endswith("no candidate could be seen to have less")
+
+
 def test_structured_output_rolls_back_a_proved_drop_that_accuracy_would_bear():
     dropped = right(1_000, wrong=4)
     verdict = says(StructuredOutput(), answers("structured", dropped, right(1_000)))
@@ -132,9 +142,18 @@ def test_live_scores_bet_once_a_comparison_and_repeats_not_at_all():
     gate = Accuracy(estimand="traffic", margin=0.05, maximum_n=1_000)
     again = msgspec.structs.replace(GOOD, repeat=True)
     lost = answer(None, *scores("answer", candidate="it hung", baseline=1.0))
-    state = fold(gate, [GOOD, again, lost, answer(None), answer(ref(), *GOOD.scores)])
-    assert (state.traffic.n, state.unscored) == (1, 1)
-    assert "1 could not be scored" in gate.verdict(state, ALPHA).reason
+    both = answer(None, *scores("answer", candidate="it hung", baseline="it hung"))
+    state = fold(gate, [GOOD, again, lost, both, answer(None), answer(ref(), *GOOD.scores)])
+    assert (state.traffic.n, state.unscored, state.one_armed) == (2, 1, 1)
+    reason = gate.verdict(state, ALPHA).reason
+    assert reason.endswith("; 1 could not be scored; 1 on one arm alone, the other counted as 0")
+
+
+def test_a_candidate_that_leaves_hard_questions_unanswered_is_not_judged_by_the_easy_ones():
+    gate = Accuracy(estimand="traffic", margin=0.05)
+    silent = answer(None, *scores("answer", candidate="no text", baseline=1.0))
+    items = [silent if number % 4 == 0 else GOOD for number in range(400)]
+    assert says(gate, items).answer is Answer.FAIL
 
 
 def test_live_scores_pass_and_roll_back_by_e_value():

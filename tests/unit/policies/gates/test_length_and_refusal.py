@@ -35,6 +35,13 @@ def test_equal_lengths_pass_with_the_interval_beside_them():
     )
 
 
+def test_empty_answers_have_no_length_to_compare():
+    silent = [of_length(ref(f"s{i}", passage, samples=20), 0, 0) for passage in range(5) for i in range(20)]
+    verdict = says(Length(), silent)
+    assert verdict.answer is Answer.ERROR
+    assert verdict.reason == "could not measure: every answer of the baseline to suite starter is empty"
+
+
 def test_lengths_outside_the_interval_hold_and_do_not_roll_back():
     gate = Length(history=History(mean=19.6, sd=0.1, runs=20))
     verdict = says(gate, sized(1.04))
