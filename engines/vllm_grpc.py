@@ -18,7 +18,6 @@ import io
 import json
 import ssl
 import time
-import urllib.parse
 import uuid
 import zipfile
 from collections.abc import AsyncGenerator
@@ -35,12 +34,10 @@ from engines.base import (
     CannotEncode,
     Capability,
     Encoding,
-    EngineError,
     EngineInvalid,
     EngineOptions,
     EngineRefused,
     EngineTimeout,
-    EngineUnavailable,
     Finish,
     Load,
     Probe,
@@ -48,29 +45,16 @@ from engines.base import (
     Steps,
 )
 from engines.probe import Prober
-from engines.transport import Endpoint
 from engines.vllm import VllmEngine
+from engines.vllm_grpc_channel import GrpcChannel
 from engines.vllm_grpc_wire import GrpcDecoder, protos, request_of
 
-_MAX_MESSAGE_BYTES = 64 << 20
-_MAX_TOKENIZER_BYTES = 256 << 20
 _NO_FIELD = "vLLM's gRPC messages have no field for it"
 _NO_ENCODE = (
     "gRPC hands out the tokenizer's files and encodes nothing: name an HTTP server of the same model as the "
     "endpoint, and this one by engine.grpc_port"
 )
 _NEEDS_PLUGIN = "vLLM tells this only to a plugin inside the engine"
-_STATUS = {
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.OUT_OF_RANGE: 400,
-    grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.UNAUTHENTICATED: 401,
-    grpc.StatusCode.PERMISSION_DENIED: 403,
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.UNIMPLEMENTED: 404,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-}
-"""The HTTP status that means the same; any other code says that the engine failed, not the request."""
 _KNOWN_FACTS = {
     "environment_digest": Fact(unknown=_NEEDS_PLUGIN),
     "artifact_digest": Fact(unknown=_NEEDS_PLUGIN),
@@ -97,20 +81,14 @@ class VllmGrpcEngine:
         server_name: str | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
-        self._endpoint = Endpoint(base_url, options, tls, server_name)  # for its headers and credential
         self._options = options
-        self._tls = tls
-        self._server_name = server_name
+        self._channel = GrpcChannel(self.base_url, options, tls, server_name)
         paired = options.grpc_port is not None
         self._http = VllmEngine(base_url, options, tls, server_name) if paired else None
-        self._channel: grpc.aio.Channel | None = None
         self._model: Any = None
 
     async def close(self) -> None:
-        if self._channel is not None:
-            await self._channel.close(None)
-            self._channel = None
-        await self._endpoint.close()
+        await self._channel.close()
         if self._http is not None:
             await self._http.close()
 
@@ -131,8 +109,8 @@ class VllmGrpcEngine:
             else:
                 found.has.discard(capability)
                 found.missing[capability] = lack
-        server = await self._unary("GetServerInfo", messages.engine.GetServerInfoRequest())
-        loads = await self._unary("GetLoads", messages.engine.GetLoadsRequest())
+        server = await self._channel.unary("GetServerInfo", messages.engine.GetServerInfoRequest())
+        loads = await self._channel.unary("GetLoads", messages.engine.GetLoadsRequest())
         facts = {
             **found.standing_facts(),
             **await self._tokenizer_facts(),
@@ -195,7 +173,7 @@ class VllmGrpcEngine:
     async def load(self) -> Load:
         """Sums over the ranks that the server reports."""
         messages = protos(self.base_url)
-        ranks = (await self._unary("GetLoads", messages.engine.GetLoadsRequest())).loads
+        ranks = (await self._channel.unary("GetLoads", messages.engine.GetLoadsRequest())).loads
         if not ranks:
             raise EngineInvalid(self.base_url, "GetLoads reports no rank: are the engine's stats off?")
         return Load(
@@ -268,7 +246,7 @@ class VllmGrpcEngine:
     async def _tokenizer_facts(self) -> dict[str, Fact]:
         """Digest of the tokenizer's files and of the chat template among them."""
         try:
-            bundle = await self._tokenizer()
+            bundle = await self._channel.tokenizer()
             names = zipfile.ZipFile(io.BytesIO(bundle))
             files = {name: names.read(name) for name in names.namelist()}
         except EngineRefused as error:
@@ -292,15 +270,15 @@ class VllmGrpcEngine:
             else Fact(value=_sha256(tokenizer)),
         }
 
-    # -- the channel ------------------------------------------------------------------------------------
+    # -- on the wire ------------------------------------------------------------------------------------
 
     async def _run(
         self, request: Any, prompt: Prompt, vocabulary: int | None
     ) -> AsyncGenerator[Steps | Finish, None]:
         depth = prompt.sampling.logprobs
         decoder = GrpcDecoder(self.base_url, depth=depth, prompt=prompt.token_ids, vocabulary=vocabulary)
-        stub = await self._stub()
-        call = stub.Generate(request, metadata=self._metadata(prompt.exchange_id))
+        stub = await self._channel.stub()
+        call = stub.Generate(request, metadata=self._channel.metadata(prompt.exchange_id))
         sent_s = time.perf_counter()
         limit_s, what = self._options.first_chunk_timeout_s, "no answer"
         try:
@@ -311,7 +289,7 @@ class VllmGrpcEngine:
                 except TimeoutError as error:
                     raise EngineTimeout(self.base_url, f"Generate: {what} in {limit_s:.3g} s") from error
                 except grpc.aio.AioRpcError as error:
-                    raise self._error("Generate", error) from error
+                    raise self._channel.error("Generate", error) from error
                 if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # the stubs lack it
                     break
                 limit_s, what = self._options.chunk_timeout_s, "no further chunk"
@@ -322,40 +300,11 @@ class VllmGrpcEngine:
             call.cancel()  # the engine aborts an answer whose call is gone; one that has ended stays as it is
         yield decoder.finish()
 
-    async def _unary(self, method: str, request: Any) -> Any:
-        stub = await self._stub()
-        try:
-            return await getattr(stub, method)(
-                request, metadata=self._metadata(None), timeout=self._options.first_chunk_timeout_s
-            )
-        except grpc.aio.AioRpcError as error:
-            raise self._error(method, error) from error
-
-    async def _tokenizer(self) -> bytes:
-        stub = await self._stub()
-        call = stub.GetTokenizer(
-            protos(self.base_url).common.GetTokenizerRequest(),
-            metadata=self._metadata(None),
-            timeout=self._options.first_chunk_timeout_s,
-        )
-        parts, size = [], 0
-        try:
-            async for chunk in call:
-                size += len(chunk.data)
-                if size > _MAX_TOKENIZER_BYTES:
-                    raise EngineInvalid(self.base_url, f"GetTokenizer: over {_MAX_TOKENIZER_BYTES} bytes")
-                parts.append(chunk.data)
-        except grpc.aio.AioRpcError as error:
-            raise self._error("GetTokenizer", error) from error
-        finally:
-            call.cancel()
-        return b"".join(parts)
-
     async def _model_info(self) -> Any:
         """Asked once. Raises :class:`~engines.base.EngineError`."""
         if self._model is None:
             asked = protos(self.base_url).engine.GetModelInfoRequest()
-            model = await self._unary("GetModelInfo", asked)
+            model = await self._channel.unary("GetModelInfo", asked)
             if self._options.model not in (None, model.served_model_name):
                 raise EngineInvalid(
                     self.base_url,
@@ -364,55 +313,6 @@ class VllmGrpcEngine:
                 )
             self._model = model
         return self._model
-
-    async def _stub(self) -> Any:
-        if self._channel is None:
-            self._channel = self._open()
-        channel = self._channel
-        try:
-            async with asyncio.timeout(self._options.connect_timeout_s):
-                while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
-                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise EngineUnavailable(
-                            self.base_url, f"no gRPC connection to {self._target()}, is it running?"
-                        )
-                    await channel.wait_for_state_change(state)
-        except TimeoutError as error:
-            limit_s = self._options.connect_timeout_s
-            raise EngineTimeout(self.base_url, f"no connection in {limit_s} s") from error
-        return protos(self.base_url).services.VllmEngineStub(channel)
-
-    def _open(self) -> grpc.aio.Channel:
-        options: list[tuple[str, Any]] = [("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES)]
-        if urllib.parse.urlsplit(self.base_url).scheme != "https":
-            return grpc.aio.insecure_channel(self._target(), options=options)
-        if self._tls is not None:
-            raise EngineError(
-                self.base_url,
-                "a pool's own certificates cannot be used over gRPC: take one that the system trusts, or "
-                "plain http on a private network",
-            )
-        if self._server_name is not None:
-            options.append(("grpc.ssl_target_name_override", self._server_name))
-        return grpc.aio.secure_channel(self._target(), grpc.ssl_channel_credentials(), options=options)
-
-    def _target(self) -> str:
-        url = urllib.parse.urlsplit(self.base_url)
-        host = f"[{url.hostname}]" if url.hostname and ":" in url.hostname else url.hostname
-        port = self._options.grpc_port or url.port or (443 if url.scheme == "https" else 80)
-        return f"{host}:{port}"
-
-    def _metadata(self, request_id: str | None) -> list[tuple[str, str]]:
-        return list(self._endpoint.headers(request_id).items())
-
-    def _error(self, method: str, error: grpc.aio.AioRpcError) -> EngineError:
-        code = error.code()
-        message = f"{method}: {code.name}: {error.details() or 'no explanation'}"
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return EngineTimeout(self.base_url, message)
-        if code in _STATUS:
-            return EngineRefused(self.base_url, message, _STATUS[code])
-        return EngineUnavailable(self.base_url, message)
 
 
 def _known_defaults(where: str, model: Any) -> dict[str, float]:
