@@ -138,13 +138,16 @@ def meet(model: LoadedModel, *, how: How, seed: int, max_tokens: int = 6) -> Ope
 
 def repeated(model: LoadedModel, plan: Plan, *, how: How, shared: bool) -> tuple[Repeat, ...]:
     """Alone, then in changed batches, with passes of their own and (``shared``) shared."""
-    greedy = workload.greedy(model, count=plan.concurrency + 1, max_tokens=plan.tokens)
-    asks = [greedy[0], workload.sampled(model, max_tokens=plan.tokens)[1]]
+    asks = [
+        workload.greedy(model, count=1, max_tokens=plan.tokens)[0],
+        workload.sampled(model, max_tokens=plan.tokens)[1],
+    ]
+    beside = workload.neighbours(model, asks, how, count=plan.concurrency)
     told = [repeat.alone(model, asks, runs=plan.runs, seed=plan.seed, how=how)]
     if how.max_batch > 1:
         for one in (False, True) if shared else (False,):
             told.append(
-                repeat.changed_batch(model, asks, neighbours=greedy[1:], seed=plan.seed, how=how, shared=one)
+                repeat.changed_batch(model, asks, neighbours=beside, seed=plan.seed, how=how, shared=one)
             )
     return tuple(told)
 

@@ -48,7 +48,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NothingToCompare(RuntimeError):  # noqa: N818
-    """The logits say nothing: not one of them is finite."""
+    """The runs say nothing: no logit is finite, or no pass was shared."""
 
 
 def alone(model: LoadedModel, asks: Sequence[Ask], *, runs: int, seed: int, how: How) -> Repeat:
@@ -79,6 +79,10 @@ def changed_batch(
 
     Args:
         shared: they share forward passes; else each has its own.
+
+    Raises:
+        NothingToCompare: no logit is finite, or the requests never met.
+        ValueError: a batch of one.
     """
     name = "in a changed batch, passes shared" if shared else "in a changed batch, a pass for each"
     counts = [count for count in (1, 2, 4, 8, 16, 32) if count <= min(len(neighbours), how.max_batch - 1)]
@@ -101,6 +105,8 @@ def changed_batch(
                 others.append(ran)
                 if place == 0:
                     labels.append(f"{count} {'before' if before else 'after'}")
+        if shared and not any(size > 1 for ran in others for size in ran.batch_sizes):
+            raise NothingToCompare("no pass was shared: give --tokens or --prefill-chunk a larger number")
         found.append((str(place), told, others))
     return _compare(name, found, labels)
 

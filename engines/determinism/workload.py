@@ -69,6 +69,15 @@ def greedy(model: LoadedModel, *, count: int, max_tokens: int) -> list[Ask]:
     return [Ask(prompt=_prompt(model, place, max_tokens), params=params) for place in range(count)]
 
 
+def neighbours(model: LoadedModel, asks: Sequence[Ask], how: How, *, count: int) -> list[Ask]:
+    """Requests that are still running when ``asks`` have been read, and stay as long as those do."""
+    pieces = max(-(-len(ask.prompt) // how.prefill_chunk) for ask in asks)
+    wanted = max(ask.params.max_tokens for ask in asks) + pieces + count
+    long = greedy(model, count=count, max_tokens=min(wanted, model.max_model_len - 1))
+    # Read in one piece, so that they join while the others are still decoding.
+    return [Ask(prompt=ask.prompt[: how.prefill_chunk], params=ask.params) for ask in long]
+
+
 def sampled(model: LoadedModel, *, max_tokens: int) -> list[Ask]:
     """Requests that take every path of the sampler, each by a seed of its own."""
     ways: tuple[dict[str, Any], ...] = (
