@@ -13,8 +13,8 @@
                                   └─ pairing   exchanges → pairs, or the reason why there is none
                        └─▶ MirrorSink.comparison_finished | dropped, and the ledger
 
-    Mirror.run_sample ─▶ the same from ComparisonRun on, for a suite's or a check's question; its
-                         comparison goes back to whoever asked
+    Mirror.run_sample ─▶ the same from ComparisonRun on, for a suite's question; its comparison goes
+                         back to whoever asked
 
 What a capture is drawn for is a hash of its request ID, decided before any arm runs (``question``): a
 control on the baseline, token-only arms that may be cut after a fork, timing without logprobs. All arms of a

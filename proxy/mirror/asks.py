@@ -1,4 +1,4 @@
-"""A question of a suite or of a check, asked of the arms as a client's request is."""
+"""A question of a suite, asked of the arms as a client's request is."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def question_of_capture(rollout: str, settings: MirrorSettings, capture: Capture
 
 
 def question_of_sample(ask: SampleAsk, capture_id: str) -> Question:
-    """A suite's or a check's: its passes are its replicates, so each is asked once."""
+    """A suite's: its passes are its replicates, so each is asked once."""
     return Question(
         capture_id=CaptureId(capture_id),
         request_id=ask.request_id,

@@ -1,4 +1,4 @@
-"""Questions of suites and checks under way on one rollout, in a share of their own."""
+"""Questions of suites under way on one rollout, in a share of their own."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     """Captures whose arms run."""
     samples: int
-    """Samples of suites and checks whose arms run."""
+    """Samples of suites whose arms run."""
     storing: int
     """Comparisons that wait for the evidence store."""
     controls: int

@@ -1,4 +1,4 @@
-"""Questions of suites and checks, through the same arms and budgets as live traffic's copies."""
+"""Questions of suites, through the same arms and budgets as live traffic's copies."""
 
 from __future__ import annotations
 
