@@ -85,14 +85,16 @@ def test_greedy_repeats_and_a_seed_is_honoured(vllm_grpc: VllmGrpc) -> None:
     use(vllm_grpc.url, what)
 
 
-def test_an_unset_scalar_would_be_another_sampling(vllm_grpc: VllmGrpc) -> None:
-    """A penalty that is set reaches the engine: it moves greedy tokens."""
+def test_biases_and_penalties_reach_the_engine(vllm_grpc: VllmGrpc) -> None:
+    """A bias of 100 draws one token for ever; a penalty of 2 for each time wears its lead of 40 down."""
 
     async def what(engine: Engine) -> None:
-        plain, _ = await run(engine, prompt_of(name="a"))
-        strict = msgspec.structs.replace(GREEDY, repetition_penalty=1.9, presence_penalty=2.0)
-        moved, _ = await run(engine, prompt_of(strict, name="b"))
-        assert [step.token_id for step in plain] != [step.token_id for step in moved]
+        biased = msgspec.structs.replace(GREEDY, max_tokens=48, logit_bias={"260": 100.0, "282": 60.0})
+        plain, _ = await run(engine, prompt_of(biased, name="a"))
+        assert {step.token_id for step in plain} == {260}
+        worn = msgspec.structs.replace(biased, frequency_penalty=2.0)
+        moved, _ = await run(engine, prompt_of(worn, name="b"))
+        assert {step.token_id for step in moved} == {260, 282}
 
     use(vllm_grpc.url, what)
 
