@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from comparator.evidence.errors import mapped
+from comparator.evidence.errors import EvidenceForeign, EvidenceUnavailable, mapped
 from comparator.evidence.schema import prepare
 
 BUSY_TIMEOUT_S = 2.0
@@ -17,6 +17,8 @@ BUSY_TIMEOUT_S = 2.0
 
 PAGE_ROWS = 500
 """Rows read at a time by what streams."""
+
+_MAGIC = b"SQLite format 3\0"
 
 Rows = list[Any]
 
@@ -33,6 +35,7 @@ class Connection:
         """
         self.path = Path(path)
         with mapped(self.path):
+            _check_file(self.path)
             self._db = sqlite3.connect(
                 f"file:{quote(str(self.path.absolute()))}?mode=ro",
                 uri=True,
@@ -72,3 +75,15 @@ class Connection:
     def _all(self, statement: str, values: Rows) -> Rows:
         with mapped(self.path):
             return self._db.execute(statement, values).fetchall()
+
+
+def _check_file(path: Path) -> None:
+    """What SQLite would call a bad disk, or say in its own words. An empty file is left to it."""
+    if path.is_dir():
+        raise EvidenceUnavailable(path, "is a directory; name the evidence.db in it")
+    if not path.exists():
+        raise EvidenceUnavailable(path, "no such file; it is STATE_DIR/evidence.db, made by a judge")
+    with path.open("rb") as opened:
+        begins = opened.read(len(_MAGIC))
+    if begins and begins != _MAGIC:
+        raise EvidenceForeign(path, "not an SQLite database; name the evidence.db of a state_dir, or a copy")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import msgspec
 
-from forkgate.config.model import Config
+from forkgate.config.model import Config, RolloutSection
 from forkgate.config.problems import Problem
 from forkgate.config.suites import LoadedSuite, SuiteSource, load_suite, read_suite
 from policies.errors import PolicyError
+from policies.gates import SampleRatio
 from policies.lint import SuiteSize, refusals
 from policies.policy import Policy, load_policy
 
@@ -59,6 +61,8 @@ def read_policies(config: Config) -> Policies:
             sources[rollout.name] = source
             loaded[rollout.name] = frozen(source)
             found = undecidable(rollout.policy, loaded[rollout.name])
+        if source is not None:
+            found += miscounted(config, rollout, loaded[rollout.name].policy)
         problems += [Problem(path=f"rollouts[{index}].policy", message=message) for message in found]
     return Policies(
         sources=sources,
@@ -124,6 +128,28 @@ def undecidable(policy: str, read: Frozen) -> list[str]:
     """Limits that no evidence whatever could decide, so that a rollout under this policy would never end."""
     sizes = {name: SuiteSize.of(one.suite, one.passes) for name, one in read.suites.items()}
     return [f"{policy}: {message}" for message in refusals(read.policy, sizes)]
+
+
+def miscounted(config: Config, rollout: RolloutSection, policy: Policy) -> list[str]:
+    """Sample-ratio gates that expect other copies than are asked for: each would hold its rollout for a loss
+    that there is not."""
+    problems = []
+    others = [one.name for one in config.rollouts if one.name != rollout.name and one.shadow.percent > 0.0]
+    for name, gate in policy.gates.items():
+        if not isinstance(gate, SampleRatio):
+            continue
+        at = f"{rollout.policy}: gates.{name}"
+        if others:
+            problems.append(
+                f"{at}: live records do not tell which rollout a request was copied for, and "
+                f"{', '.join(others)} copies the same traffic; leave the gate out where rollouts run together"
+            )
+        elif not math.isclose(gate.expected_percent, rollout.shadow.percent):
+            problems.append(
+                f"{at}.expected_percent: {gate.expected_percent:g} is not the rollout's shadow.percent, "
+                f"{rollout.shadow.percent:g}; give both the same"
+            )
+    return problems
 
 
 def frozen(source: PolicySource) -> Frozen:

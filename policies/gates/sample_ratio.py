@@ -18,8 +18,9 @@ Two questions, half of the gate's share of alpha each:
 Promotion: the share of copies is shown to lie within ``tolerance`` of itself on both sides (two one-sided
 Bernoulli tests, each at the whole alpha, for both must reject), while nothing is held.
 
-``expected_percent`` and ``tenants`` repeat the rollout's shadow settings, ``percent`` and ``tenants``. Where
-several rollouts copy the same traffic a record does not tell for whom it was: give the share copied for any.
+``expected_percent`` repeats the rollout's ``shadow.percent``. Where several rollouts copy the same traffic a
+record does not tell for whom it was, and while one of them makes its checks the share is another one: such a
+configuration is refused.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class SampleRatio(
     expected_percent: float
     """Of live requests, copied: the rollout's ``shadow.percent``."""
     tenants: tuple[str, ...] = ()
-    """Whose requests are copied: the rollout's ``shadow.tenants``; empty: everybody's."""
+    """Whose answers are counted; empty: everybody's."""
     maximum_missing: float = 0.05
     """Tolerated share of comparisons without an answer of the candidate."""
     tolerance: float = 0.1

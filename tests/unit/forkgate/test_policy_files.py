@@ -140,6 +140,36 @@ def test_a_policy_file_needs_no_slash_and_says_why_it_cannot_be_read(
     }
 
 
+RATIO = "level: statistical\nalpha: 0.05\ngates: {sample_ratio: {expected_percent: 25}}\n"
+
+
+def test_sample_ratio_that_expects_other_copies_than_are_asked_for_is_refused(folder: Path) -> None:
+    file = folder / "forkgate.yaml"
+    Path(policy(folder)).write_text(RATIO)
+    text = file.read_text()
+    file.write_text(text.rstrip() + "\n    shadow: {percent: 25}\n")
+    assert load(file).rollouts[0].shadow.percent == 25.0
+    file.write_text(text.rstrip() + "\n    shadow: {percent: 10}\n")
+    with pytest.raises(
+        ConfigError, match=r"expected_percent: 25 is not the rollout's shadow\.percent, 10; give"
+    ):
+        load(file)
+
+
+def test_sample_ratio_is_refused_where_another_rollout_copies_the_same_traffic(folder: Path) -> None:
+    file = folder / "forkgate.yaml"
+    Path(policy(folder)).write_text(RATIO)
+    text = file.read_text().rstrip() + "\n    shadow: {percent: 25}\n"
+    second = "  - {name: other, baseline: old, candidate: new, policy: audit, global_seed: s, shadow: {percent: PP}}\n"
+    file.write_text(text + second.replace("PP", "0"))
+    load(file)
+    file.write_text(text + second.replace("PP", "1"))
+    with pytest.raises(
+        ConfigError, match=r"gates\.sample_ratio: live records do not tell .* and other copies"
+    ):
+        load(file)
+
+
 def test_gate_that_its_suite_could_never_decide_is_refused(folder: Path) -> None:
     (folder / "policies/suites/mine.jsonl").write_text(lines(sample("a"), sample("b")))
     with pytest.raises(ConfigError) as caught:
