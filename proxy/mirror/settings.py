@@ -48,8 +48,8 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Captures whose arms run at once. Full: further captures wait in the queue (``in_flight_limit`` when it
     overflows)."""
     samples_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
-    """Samples of suites that run at once, beside those captures: a suite of thousands must leave room for live
-    traffic's copies, and they for it."""
+    """Samples of suites that run at once, beside those captures: a suite of thousands must leave room for
+    live traffic's copies, and they for it."""
     tokens_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 2_000.0
     """Prompt and output tokens of all arms, samples included, as a token bucket of one second's depth
     (``token_rate`` when the queue overflows for want of it). It is debited as tokens are made, so it
