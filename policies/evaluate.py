@@ -13,6 +13,7 @@ import msgspec
 
 from comparator.comparison import Comparison
 from policies.gates.base import Alpha, Gate
+from policies.levels import ask
 from policies.verdict import Verdict
 
 
@@ -55,14 +56,14 @@ def evaluate(
             if after is before:
                 continue
             states[name] = after
-            verdict = gate.verdict(after, alphas[name])
+            verdict = ask(gate, after, alphas[name])
             points[name].append(Point(index=index, capture_id=comparison.capture_id, verdict=verdict))
     return tuple(
         Path(
             gate=name,
             kind=str(type(gate).__struct_config__.tag) if isinstance(gate, msgspec.Struct) else name,
             points=tuple(points[name]),
-            verdict=gate.verdict(states[name], alphas[name]),
+            verdict=ask(gate, states[name], alphas[name]),
         )
         for name, gate in gates.items()
     )

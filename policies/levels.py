@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from policies.gates.base import Alpha, Gate
+from policies.verdict import Verdict
 
 STAGES = 2
 """Stages in which evidence is judged: shadow and canary. Always both, since an edit of the configuration
@@ -35,3 +38,15 @@ def alphas_of(alpha: float, gates: Mapping[str, Gate[Any]], *, tenants: int, sta
     spending = sum(gate.spends_alpha for gate in gates.values())
     share = alpha / (max(1, spending) * max(1, tenants) * max(1, stages))
     return {name: Alpha(rollback=share, promotion=alpha) for name in gates}
+
+
+def ask(gate: Gate[Any], state: Any, alpha: Alpha) -> Verdict:
+    """What a gate says of its state, with the level that it is held to.
+
+    A gate of several questions may answer by a cap, which has no level of its own; while it tests as well,
+    its share of alpha is spent all the same.
+    """
+    verdict = gate.verdict(state, alpha)
+    if gate.spends_alpha and verdict.alpha is None:
+        return msgspec.structs.replace(verdict, alpha=alpha.rollback)
+    return verdict

@@ -31,7 +31,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     deciding_id: str | None = None
     """The exchange pair (capture ID) that tipped it, if one did."""
     estimand: str = "traffic"
-    """What it is about: ``suite`` or ``traffic``."""
+    """What it is about: ``suite``, the frozen samples of one, all of them observed, so that only run-to-run
+    noise is left; or ``traffic``, live requests, now and to come."""
     rollback_nats: float | None = None
     """log E against "within the margin"; fails at log(1/alpha)."""
     promotion_nats: float | None = None

@@ -22,7 +22,6 @@ hours that it was seen in.
 
 from __future__ import annotations
 
-import enum
 from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -36,15 +35,6 @@ State = TypeVar("State", bound=msgspec.Struct)
 
 Evidence = Comparison | ForkSeen | LiveRecord | EngineSample
 """All that gates may see. A gate ignores kinds that it does not read."""
-
-
-class Estimand(enum.StrEnum):
-    """What a gate's answer is about."""
-
-    SUITE = "suite"
-    """The frozen samples of a suite, all of them observed: only run-to-run noise is left."""
-    TRAFFIC = "traffic"
-    """Live requests, now and to come."""
 
 
 class Alpha(msgspec.Struct, frozen=True, kw_only=True):

@@ -142,6 +142,7 @@ class PositionMargins(
             n=n,
             reason=f"{said}; {agreement.said(bound)}",
             alpha=alpha.rollback,
+            estimand=self.estimand,
             rollback_nats=self._test.corrected_nats(state.candidate),
             promotion_nats=promotion_nats,
             interval=(0.0, bound),

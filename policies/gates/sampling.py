@@ -134,6 +134,7 @@ class Sampling(
             reason=f"first {self.tokens} tokens of {n} prompts: {said}; {agreement.said(bound)}",
             alpha=alpha.rollback,
             deciding_id=state.highest_id if answer is Answer.FAIL else None,
+            estimand=self.estimand,
             rollback_nats=state.candidate.highest_nats,
             promotion_nats=promotion_nats,
             interval=(0.0, bound),

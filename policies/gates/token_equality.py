@@ -120,4 +120,5 @@ class TokenEquality(
             n=n,
             reason=reason,
             deciding_id=state.deciding_id,
+            estimand=self.estimand,
         )

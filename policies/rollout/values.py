@@ -9,7 +9,7 @@ import msgspec
 
 from policies.gates import GateState
 from policies.gates.base import Alpha, Gate
-from policies.levels import STAGES, alphas_of
+from policies.levels import STAGES, alphas_of, ask
 from policies.policy import Policy
 from policies.routes import PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
@@ -189,11 +189,7 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True):
         """What one gate says now, held to its share of alpha. Raises KeyError for an unknown gate."""
         # A gate's state stands under its gate's name, which no type can say.
         gate: Gate[Any] = self.plan.policy.gates[name]
-        alpha = self.plan.alphas[name]
-        verdict = gate.verdict(self.gates[name], alpha)
-        if gate.spends_alpha and verdict.alpha is None:
-            return msgspec.structs.replace(verdict, alpha=alpha.rollback)
-        return verdict
+        return ask(gate, self.gates[name], self.plan.alphas[name])
 
 
 def start(plan: RolloutPlan, latch: Latch | None = None) -> RolloutState:
