@@ -147,6 +147,8 @@ class ErrorRate(
             return self._test(state, unix_s, evidence.canary, bad)
         if not isinstance(evidence, Comparison) or self.source != "shadow":
             return state
+        if not math.isfinite(evidence.unix_s):  # of no window
+            return state
         for bad in _shadows_failed(evidence):
             state = self._count(state, evidence.unix_s, bad, evidence.capture_id)
         return state

@@ -132,6 +132,8 @@ def test_a_record_without_a_length_or_date_stops_nothing(wrong):
         record = msgspec.structs.replace(live(canary=True, status=500), **{field: wrong})
         state = fold(GATE, [record])
         assert list(state.blocks.open.values()) in ([], [Sums(candidate=(1, 1))])
+    shadow = ErrorRate(source="shadow", maximum=0.1)
+    assert fold(shadow, [comparison(pair(), unix_s=wrong)]) == shadow.initial()
 
 
 @pytest.mark.parametrize(
