@@ -395,15 +395,15 @@ def test_a_damaged_database_is_corrupt(tmp_path):
 def test_a_missing_directory_is_unavailable(tmp_path):
     with pytest.raises(EvidenceUnavailable, match="cannot be opened"):
         EvidenceStore(tmp_path / "nowhere" / "e", BYTES)
-    with pytest.raises(EvidenceUnavailable, match="nothing: no such file; it is STATE_DIR/evidence.db"):
+    with pytest.raises(EvidenceUnavailable, match=r"nothing: no such file; it is STATE_DIR/evidence.db"):
         EvidenceReader(tmp_path / "nothing")
 
 
 def test_a_reader_says_what_else_it_was_given(tmp_path):
-    with pytest.raises(EvidenceUnavailable, match="is a directory; name the evidence.db in it"):
+    with pytest.raises(EvidenceUnavailable, match=r"is a directory; name the evidence.db in it"):
         EvidenceReader(tmp_path)
     (tmp_path / "policy.yaml").write_text("level: token, alpha: 0.05\n")
-    with pytest.raises(EvidenceForeign, match="not an SQLite database; name the evidence.db of a state_dir"):
+    with pytest.raises(EvidenceForeign, match=r"not an SQLite database; name the evidence.db of a state_dir"):
         EvidenceReader(tmp_path / "policy.yaml")
 
 

@@ -160,7 +160,10 @@ def test_sample_ratio_is_refused_where_another_rollout_copies_the_same_traffic(f
     file = folder / "forkgate.yaml"
     Path(policy(folder)).write_text(RATIO)
     text = file.read_text().rstrip() + "\n    shadow: {percent: 25}\n"
-    second = "  - {name: other, baseline: old, candidate: new, policy: audit, global_seed: s, shadow: {percent: PP}}\n"
+    other = (
+        "{name: other, baseline: old, candidate: new, policy: audit, global_seed: s, shadow: {percent: PP}}"
+    )
+    second = f"  - {other}\n"
     file.write_text(text + second.replace("PP", "0"))
     load(file)
     file.write_text(text + second.replace("PP", "1"))
