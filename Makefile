@@ -14,7 +14,7 @@ LLAMACPP_STAMP := $(LLAMACPP)/.installed
 PEERS := .venv-bench
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test test-engines check bench proto schema capture lock clean
+.PHONY: demo test test-engines test-engines-all check bench proto schema capture lock clean
 
 demo: $(STAMP)
 	$(BIN)/forkgate demo $(DEMO_ARGS)
@@ -22,7 +22,13 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest
 
-test-engines: $(STAMP) $(VLLM_STAMP) $(VLLM_GRPC_STAMP) $(LLAMACPP_STAMP)
+# The reference engine and a real vLLM.
+test-engines: $(STAMP) $(VLLM_STAMP)
+	FORKGATE_VLLM_PYTHON=$(abspath $(VLLM)/bin/python) \
+	$(BIN)/python -m pytest tests/engines -m "not llamacpp and not vllm_grpc"
+
+# The other engines that run here: llama.cpp, which compiles for minutes, and vLLM over gRPC.
+test-engines-all: $(STAMP) $(VLLM_STAMP) $(VLLM_GRPC_STAMP) $(LLAMACPP_STAMP)
 	FORKGATE_VLLM_PYTHON=$(abspath $(VLLM)/bin/python) \
 	FORKGATE_VLLM_GRPC_PYTHON=$(abspath $(VLLM_GRPC)/bin/python) \
 	FORKGATE_LLAMA_SERVER=$(abspath $(LLAMACPP)/llama-server) \

@@ -39,7 +39,8 @@ from tests.support.mirror import Rig
 from tests.support.vllm_server import PROMPTS
 from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(600)  # generous: a busy machine runs this model at a tenth of its speed
+# generous: a busy machine runs this model at a tenth of its speed
+pytestmark = [pytest.mark.timeout(600), pytest.mark.llamacpp]
 
 MESSAGES = [{"role": "user", "content": PROMPTS[0]}]
 

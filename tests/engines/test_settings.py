@@ -73,11 +73,13 @@ def test_vllm_takes_every_flag_and_knows_every_variable_of_its_own() -> None:
     assert sheet_of("vllm", choices[0], told["version"]), "the rows are for another version"
 
 
+@pytest.mark.llamacpp
 @pytest.mark.parametrize("given", [["--parallel", "x"], ["--no-such-flag"]])
 def test_llama_server_refuses_what_it_does_not_take(given: list[str]) -> None:
     assert _llama(given).returncode != 0
 
 
+@pytest.mark.llamacpp
 def test_llama_server_takes_every_flag_and_value() -> None:
     rows = for_level(sheet_of("llama.cpp", Choice(seed=7)), Level.TOKEN)
     done = _llama([*text.arguments(rows), "--version"])

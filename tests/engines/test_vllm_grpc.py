@@ -28,7 +28,8 @@ from tests.support.vllm_grpc_server import DTYPE, VllmGrpc
 from tests.support.vllm_server import MODEL, PROMPTS, Vllm
 from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(500)  # the first test waits for the server to start
+# the first test waits for the server to start
+pytestmark = [pytest.mark.timeout(500), pytest.mark.vllm_grpc]
 
 IDS = (1, 4093, 198, 4898, 536, 7680, 47, 2, 198, 1, 520, 9531, 198)
 GREEDY = Sampling(max_tokens=16, temperature=0.0, ignore_eos=True, logprobs=20)
