@@ -211,6 +211,7 @@ def _identity(options: EngineServerOptions, artifact_digest: str, matmul: Matmul
         "attention.backend": network.config._attn_implementation,
         "attention.cascade": False,
         "speculative": False,
+        "deterministic": False,
         "determinism.batch_invariant": False,
         "parallel.tensor": 1,
         "parallel.pipeline": 1,
