@@ -39,9 +39,11 @@ from policies.rollout.values import (
 def to_do(state: RolloutState) -> tuple[Effect, ...]:
     """What a judge has to start for a rollout that it takes over in this state."""
     plan = state.plan
+    if state.held is not None and (
+        state.stage in CHECK_STAGES or state.held.cause is HoldCause.CONFIGURATION
+    ):
+        return ()  # a lift does it again, and nobody has said yet that this policy is meant
     if state.stage in CHECK_STAGES:
-        if state.held is not None:
-            return ()  # a lift makes it again
         return (RunCheck(rollout=plan.name, kind=CheckKind(state.stage)),)
     missing = tuple(name for name in plan.suites if name not in state.suites)
     if state.stage not in (Stage.SHADOW, Stage.CANARY) or not missing:

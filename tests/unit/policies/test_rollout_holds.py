@@ -21,6 +21,7 @@ from policies.rollout import (
     resume,
     start,
     step,
+    to_do,
 )
 from policies.routes import PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
@@ -171,6 +172,7 @@ def test_what_is_frozen_and_changed_between_two_starts_begins_again_at_home_and_
     assert after.held is not None
     assert after.held.cause is HoldCause.CONFIGURATION
     assert kinds(effects) == [Hold]
+    assert to_do(after) == ()
     lifted, _ = step(after, LIFT)
     assert lifted.held is None
     assert lifted.plan == new
