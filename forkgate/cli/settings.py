@@ -81,11 +81,15 @@ def settings(
         return
     from engines.settings.check import check as compare
 
-    found = compare(rows, _seen(sheet, check, pid, version))
+    # What requests must carry is their senders' to keep, and no state of the engine.
+    carried = [row.request for row in rows if row.request is not None]
+    found = compare([row for row in rows if row.request is None], _seen(sheet, check, pid, version))
     if as_json:
-        data_json(_findings_json(sheet, kind.value, found))
+        data_json(_findings_json(sheet, kind.value, found, carried))
     else:
         data("\n".join(f"{one.state.upper():<16} {one.setting}: {one.why}" for one in found))
+        for request in carried:
+            say(f"not looked at: each request must carry {request}")
     _leave(found)
 
 
@@ -140,7 +144,7 @@ def _same_version(sheet: Sheet, running: str) -> None:
         leave(Exit.INCONCLUSIVE)
 
 
-def _findings_json(sheet: Sheet, level: str, found: list[Finding]) -> dict[str, Any]:
+def _findings_json(sheet: Sheet, level: str, found: list[Finding], carried: list[str]) -> dict[str, Any]:
     return {
         "engine": sheet.engine,
         "level": level,
@@ -151,6 +155,7 @@ def _findings_json(sheet: Sheet, level: str, found: list[Finding]) -> dict[str, 
             {"setting": one.setting, "name": one.name, "state": one.state.value, "why": one.why}
             for one in found
         ],
+        "requests": carried,
     }
 
 

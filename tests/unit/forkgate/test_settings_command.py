@@ -92,10 +92,13 @@ def test_a_process_is_compared_by_command_line_and_variables(sleeper: list[subpr
     assert [one["name"] for one in found["settings"] if one["state"] == "not met"] == ["no prompt cache"]
 
 
-def test_what_only_requests_can_carry_leaves_it_open(sleeper: list[subprocess.Popen[bytes]]) -> None:
+def test_what_requests_must_carry_is_told_and_is_no_state_of_the_engine(
+    sleeper: list[subprocess.Popen[bytes]],
+) -> None:
     told = json.loads(settings("llama.cpp", "--json").stdout)
-    result = settings("llama.cpp", "--pid", start(sleeper, "llama-server", *told["arguments"]), status=3)
-    assert "CANNOT BE KNOWN  each request:" in result.stdout
+    result = settings("llama.cpp", "--pid", start(sleeper, "llama-server", *told["arguments"]), status=0)
+    assert "each request must carry" in result.stderr
+    assert "MET" in result.stdout
     assert "NOT MET" not in result.stdout
 
 
