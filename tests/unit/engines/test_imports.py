@@ -13,7 +13,14 @@ ASK = "import json, sys, {0}; print(json.dumps(sorted(name for name in sys.modul
 
 @pytest.mark.parametrize(
     "module",
-    ["engines", "engines.vllm", "engines.reference.client", "engines.reference.options", "engines.model"],
+    [
+        "engines",
+        "engines.vllm",
+        "engines.reference.client",
+        "engines.reference.options",
+        "engines.model",
+        "engines.settings.choose",
+    ],
 )
 def test_adapters_import_no_tensor_library(module: str) -> None:
     done = subprocess.run(
