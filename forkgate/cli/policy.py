@@ -162,15 +162,23 @@ def _expected(
     )
 
 
+def _some(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 def _text(loaded: Frozen, tenants: int, found: tuple[Reach, ...]) -> str:
+    from policies.levels import STAGES
+
     policy = loaded.policy
     spending = sum(reach.alpha is not None for reach in found)
+    tested = (
+        f"at most one rollout in {1 / policy.alpha:.0f} of equal environments is rolled back by a gate that "
+        f"tests; split over {_some(spending, 'such gate')}, {_some(tenants, 'tenant')} and "
+        f"{_some(STAGES, 'stage')}"
+    )
     lines = [
         f"policy {policy.name}, level {policy.level.value}, {policy.digest[:19]}",
-        (
-            f"alpha {policy.alpha:g}: at most one false rollback in {1 / policy.alpha:.0f} rollouts of equal "
-            f"environments, split over {spending} gates, {tenants} tenants and 2 stages"
-        ),
+        f"alpha {policy.alpha:g}: {tested if spending else 'no gate of it tests, so nothing spends it'}",
     ]
     for reach in found:
         held = "" if reach.alpha is None else f", fails at {reach.alpha:.2g}"

@@ -38,13 +38,11 @@ def token_equality(gate: TokenEquality, expected: Expected, alpha: Alpha) -> Rea
         (
             (
                 "fails at the first fork of a valid pair, whatever its cause; equal environments that "
-                "share no batch "
-                "fork too"
+                "share no batch fork too"
             ),
             (
-                f"a pass after {count(n)} equal pairs bounds the share that would fork at {3 / n:.2%} (95 "
-                "%); it "
-                "proves no equality of all answers"
+                f"a pass after {count(n)} equal pairs bounds the share that would fork at {3 / n:.2%} "
+                "(95 %); it proves no equality of all answers"
             ),
         ),
         (days,),
@@ -73,7 +71,13 @@ def paired_score(
     return made(
         gate,
         alpha.rollback,
-        (f"live requests whose score differs in {d:.1%} of pairs between equal arms",),
+        (
+            f"live requests whose score differs in {d:.1%} of pairs between equal arms",
+            (
+                "forkgate scores no live answer by itself: in a rollout it stays inconclusive; it decides "
+                "over lines with scores, given to `forkgate gate evaluate --pairs` (docs/evidence-format.md)"
+            ),
+        ),
         needs,
         never_decided(
             gate, "margin", margin, mean_needs(promote, _AGREE, alpha.promotion), "even if all pairs agree"
@@ -148,8 +152,18 @@ def logit_error(gate: LogitError, expected: Expected, alpha: Alpha) -> Reach:
             f"error that no earlier control had; that is frozen after {gate.floor_requests} controls, "
             f"{_days(gate.floor_requests, expected.triples_per_day)}"
         )
+    refused = None
+    if gate.exceedance is not None:
+        refused = never_decided(
+            gate,
+            "exceedance",
+            gate.exceedance,
+            mean_needs(gate.over_margins.tests[1], _AGREE, alpha.promotion),
+            "even if neither arm ever has such an error",
+        )
     if gate.margin is None:
-        return made(gate, alpha.rollback if gate.spends_alpha else None, says)
+        return made(gate, alpha.rollback if gate.spends_alpha else None, says, refused=refused)
+    share = alpha.rollback if gate.exceedance is None else alpha.rollback / 2  # as the gate splits it
     roll_back, promote = gate.margins.tests
     if gate.margin == 0.0:
         says.append(
@@ -160,7 +174,7 @@ def logit_error(gate: LogitError, expected: Expected, alpha: Alpha) -> Reach:
         need(
             "fail, errors larger than the control's at 60 % of steps",
             "triples",
-            mean_needs(roll_back, ((-0.6, 0.6), (0.2, 0.4)), alpha.rollback / 2),
+            mean_needs(roll_back, ((-0.6, 0.6), (0.2, 0.4)), share),
             gate,
             expected.triples_per_day,
         ),
@@ -172,7 +186,7 @@ def logit_error(gate: LogitError, expected: Expected, alpha: Alpha) -> Reach:
             expected.triples_per_day,
         ),
     )
-    refused = never_decided(
+    refused = refused or never_decided(
         gate,
         "promotion_margin",
         gate.promotion_margin if gate.promotion_margin is not None else gate.margin,
@@ -204,8 +218,7 @@ def distribution_shift(gate: DistributionShift, expected: Expected, alpha: Alpha
         (
             (
                 "counts only forks whose error is over the cap, or whose token the other arm does not "
-                "list; near ties "
-                "and precision drift never count"
+                "list; near ties and precision drift never count"
             ),
         ),
         needs,

@@ -10,8 +10,9 @@ with mean b/g and shape b²/s². The mixture is taken as its fastest bet, agains
 log(1/α) once the other bets have helped as far as they do where the expected mixture reaches it. A planning
 figure: simulated medians lie within a third of it (``tests/statistical``).
 
-What no stream can do is exact: before ``n`` of its most favourable outcome no test rejects, whatever comes.
-Refusing a margin rests on that alone.
+Two things are exact: before ``n`` of its most favourable outcome no test rejects, whatever comes; and how
+many observations it takes where all are the same. Refusing a margin rests on these alone: on arms that agree
+every time, which is the best that an equal candidate can do.
 
 Source: Folks & Chhikara, The inverse Gaussian distribution and its statistical application (JRSS-B 1978);
 growth rates of bets: Waudby-Smith & Ramdas, JRSS-B 2024, section 4.
@@ -20,7 +21,7 @@ growth rates of bets: Waudby-Smith & Ramdas, JRSS-B 2024, section 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -171,8 +172,7 @@ def _exp_normal(exponent: float, x: float) -> float:
     return math.exp(exponent - 0.5 * x * x) / (-x * math.sqrt(2.0 * math.pi))
 
 
-def _first(reached: object) -> float:
-    assert callable(reached)
+def _first(reached: Callable[[float], bool]) -> float:
     high = 1
     while not reached(high):
         high *= 2

@@ -100,8 +100,23 @@ def never_decided(gate: AnyGate, field: str, value: float, best: Needed, even: s
         return None
     return (
         f"{field} {value:g} can never be decided: it takes {count(best.median)} of them {even}, and "
-        "maximum_n "
-        f"is {maximum:,}; raise maximum_n or {field}"
+        f"maximum_n is {maximum:,}; raise maximum_n or {field}"
+    )
+
+
+def too_short(gate: AnyGate, fewest: float, even: str) -> str | None:
+    """Why ``maximum_n`` leaves no room for a pass, whatever its limits; None where it does.
+
+    Args:
+        fewest: observations that the most favourable evidence takes.
+        even: what it would be, ``even if ...``.
+    """
+    maximum: int = getattr(gate, "maximum_n", 0)
+    if fewest <= maximum:
+        return None
+    return (
+        f"maximum_n {maximum:,} can never be enough for a pass: it takes {count(fewest)} {even}; "
+        "raise maximum_n"
     )
 
 

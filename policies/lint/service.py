@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from policies.gates import ErrorRate, GpuMemory, SampleRatio, Throughput, Tpot, Ttft
+from comparator.sequential import RatioState
+from policies.gates import ErrorRate, GpuMemory, SampleRatio, SampleRatioState, Throughput, Tpot, Ttft
 from policies.gates.base import Alpha
 from policies.lint.expected import Expected
-from policies.lint.power import Outcomes, mean_needs, paired, share_needs
-from policies.lint.reach import Need, Reach, made, need, never_decided
+from policies.lint.power import Outcomes, fewest_for_share, mean_needs, paired, share_needs
+from policies.lint.reach import Need, Reach, made, need, never_decided, too_short
+from policies.verdict import Answer, Verdict
 
 _DAY_S = 86_400.0
 _AGREE = paired(0.0, 0.0)
@@ -122,7 +124,9 @@ def throughput(gate: Throughput, expected: Expected, alpha: Alpha) -> Reach:
             per_day,
         ),
     )
-    return made(gate, alpha.rollback, says, needs)
+    fewest = fewest_for_share(promote, alpha.promotion)
+    refused = too_short(gate, fewest, "even if no block is ever too slow")
+    return made(gate, alpha.rollback, says, needs, refused)
 
 
 def gpu_memory(gate: GpuMemory, expected: Expected, alpha: Alpha) -> Reach:
@@ -133,8 +137,7 @@ def gpu_memory(gate: GpuMemory, expected: Expected, alpha: Alpha) -> Reach:
         (
             (
                 "a cap on what the engines' own metrics tell; an engine that tells no memory makes it an "
-                "error, never "
-                "a pass"
+                "error, never a pass"
             ),
         ),
     )
@@ -144,23 +147,46 @@ def sample_ratio(gate: SampleRatio, expected: Expected, alpha: Alpha) -> Reach:
     """Whether what was drawn is what was configured."""
     says = [
         (
-            f"holds when live requests are not copied at {gate.expected_percent:g} %, or when the "
-            "candidate is missing "
-            f"from more than {gate.maximum_missing:.0%} of comparisons: evidence that is lost is not lost "
-            "by chance"
+            f"holds when live requests are not copied at {gate.expected_percent:g} %, or when the candidate "
+            f"is missing from more than {gate.maximum_missing:.0%} of comparisons: evidence that is lost is "
+            "not lost by chance"
         ),
     ]
     if abs(gate.expected_percent - expected.percent) > 1e-9:
         says.append(
             f"expected_percent is {gate.expected_percent:g} and the traffic's percent "
-            f"{expected.percent:g}: it will "
-            "hold the rollout; make them equal"
+            f"{expected.percent:g}: it will hold the rollout; make them equal"
         )
-    return made(gate, alpha.rollback, says)
+    return made(gate, alpha.rollback, says, refused=_never_near_enough(gate, alpha))
+
+
+def _never_near_enough(gate: SampleRatio, alpha: Alpha) -> str | None:
+    """Why no share of copies could pass. More of them speak against "too few" and for "too many": the lesser
+    of the two rises to where they meet, and falls."""
+    n = gate.maximum_n
+
+    def verdict(copies: int) -> Verdict:
+        return gate.verdict(SampleRatioState(copied=RatioState(counts=(copies, n - copies))), alpha)
+
+    def nats(copies: int) -> float:
+        found = verdict(copies).promotion_nats
+        assert found is not None
+        return found
+
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if nats(middle) < nats(middle + 1) else (low, middle)
+    if verdict(low).answer is Answer.PASS:
+        return None
+    return (
+        f"tolerance {gate.tolerance:g} can never be decided: {n:,} answers (maximum_n) are too few to show a "
+        f"share so near to {gate.expected_percent:g} %; raise maximum_n or tolerance"
+    )
 
 
 def _window(minimum: int, window_s: float, per_day: float) -> str:
     arrive = per_day * window_s / _DAY_S
-    verb = "more than" if arrive >= minimum else "fewer than"
-    said = f"{verb} which arrive ({arrive:.0f})" if arrive >= minimum else f"and only {arrive:.0f} arrive"
-    return said if arrive >= minimum else said + ": it will stay inconclusive"
+    if arrive >= minimum:
+        return f"and {arrive:.0f} arrive"
+    return f"and only {arrive:.0f} arrive: it will stay inconclusive"

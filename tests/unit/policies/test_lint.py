@@ -7,8 +7,16 @@ import math
 import msgspec
 import pytest
 
-from comparator.sequential import Counts, Tally, fork_hazard, promotion, rejects
-from policies.gates import KINDS, ForkHazard, ForkHazardState, Ttft
+from comparator.sequential import Counts, RatioState, Tally, fork_hazard, promotion, rejects
+from policies.gates import (
+    KINDS,
+    ForkHazard,
+    ForkHazardState,
+    SampleRatio,
+    SampleRatioState,
+    Throughput,
+    Ttft,
+)
 from policies.gates.base import Alpha
 from policies.levels import STAGES, alphas_of
 from policies.lint import Expected, SuiteSize, lint, reach_of, refusals
@@ -227,6 +235,9 @@ class TestRefusals:
             ("{distribution_shift: {maximum_n: 20}}", "promotion_margin 0.02 can never be decided"),
             ("{sampling: {maximum_tv: 0.001, maximum_n: 50}}", "maximum_tv 0.001 can never be decided"),
             ("{error_rate: {source: live, margin: 0.001, maximum_n: 100}}", "can never be decided"),
+            ("{logit_error: {exceedance: 0.01, margin: null, maximum_n: 100}}", "exceedance 0.01 can never"),
+            ("{logit_error: {exceedance: 0.01, maximum_n: 100}}", "exceedance 0.01 can never be decided"),
+            ("{sample_ratio: {expected_percent: 10, maximum_n: 1000}}", "tolerance 0.1 can never be decided"),
         ],
     )
     def test_a_margin_that_the_maximum_cannot_reach_is_refused(self, gates, words):
@@ -234,6 +245,29 @@ class TestRefusals:
         (refused,) = refusals(policy(gates, suites), {})
         assert words in refused
         assert "maximum_n" in refused
+
+    def test_a_strict_alpha_needs_more_blocks_than_the_least_maximum(self):
+        gate = Throughput(maximum_n=10)
+        strict, usual = (reach_of(gate, Expected(), Alpha(rollback=a, promotion=a)) for a in (1e-6, 0.05))
+        assert strict.refused is not None
+        assert strict.refused.startswith("maximum_n 10 can never be enough for a pass: it takes ")
+        assert usual.refused is None
+        for reach, alpha in ((strict, 1e-6), (usual, 0.05)):
+            _, promote = gate.tests
+            never_slow = promote.log_e(Tally(zeros=gate.maximum_n))
+            assert rejects(never_slow, alpha) is (reach.refused is None)
+
+    @pytest.mark.parametrize("maximum", [1_000, 5_000, 20_000])
+    def test_a_share_of_copies_is_refused_exactly_where_none_could_pass(self, maximum):
+        gate = SampleRatio(expected_percent=10, maximum_n=maximum)
+        shares = [(copies, maximum - copies) for copies in range(0, maximum, maximum // 1_000)]
+        states = [SampleRatioState(copied=RatioState(counts=counts)) for counts in shares]
+        passes = [state for state in states if gate.verdict(state, ALPHA).answer is Answer.PASS]
+        assert bool(passes) is (reach_of(gate, Expected(), ALPHA).refused is None)
+
+    def test_scores_of_live_answers_are_said_to_be_nobodys(self):
+        (gate,) = lint(policy("{accuracy: {estimand: traffic}}"), Expected())
+        assert any("scores no live answer by itself" in sentence for sentence in gate.says)
 
     def test_shipped_policies_are_not_refused(self):
         starter = parse_suite(shipped("starter"), "starter.jsonl", "starter")
