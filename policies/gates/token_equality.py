@@ -2,7 +2,9 @@
 
 State: :class:`TokenEqualityState`. The first fork decides, the moment its deciding token is seen; nothing
 takes it back. Only valid pairs count: a pair that was set aside says nothing about the candidate's numbers.
-Pairs are counted, not prompts: one that is asked again, or a suite's sample, counts again.
+A fork counts wherever it is seen. An equal pair counts once a prompt: a probe that asks the same thing a
+thousand times, or a suite's later passes, do not make a pass. Nor do two empty answers, which are equal to
+anything that is empty.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class TokenEqualityState(msgspec.Struct, frozen=True, kw_only=True, tag_field="k
     """Pairs, forks and the first fork, which decides."""
 
     pairs: int = 0
-    """Valid pairs that were compared to their end or to a fork."""
+    """Valid pairs that forked, and equal ones of prompts that were new and answered."""
     forks: int = 0
     """Those of them that forked."""
     deciding_id: CaptureId | None = None
@@ -66,14 +68,16 @@ class TokenEquality(
         if isinstance(evidence, Comparison):
             for pair in evidence.candidates:
                 if pair.valid:
-                    state = self._count(state, pair)
+                    state = self._count(state, pair, is_new=not evidence.repeat)
         return state
 
-    def _count(self, state: TokenEqualityState, pair: Pair) -> TokenEqualityState:
+    def _count(self, state: TokenEqualityState, pair: Pair, *, is_new: bool) -> TokenEqualityState:
         fork = pair.fork
         if fork is None:
-            compared = pair.right.outcome is Outcome.COMPLETED
             # An arm that failed or was stopped was equal as far as it went, which shows nothing.
+            compared = is_new and pair.right.outcome is Outcome.COMPLETED and bool(pair.right.steps)
+            if not compared:
+                return state
             return msgspec.structs.replace(state, pairs=state.pairs + compared)
         first = state.deciding_id is None
         return msgspec.structs.replace(

@@ -243,3 +243,15 @@ def test_folding_never_changes_the_state_it_was_given():
     before = msgspec.json.encode(state)
     gate.fold(state, live(canary=True))
     assert msgspec.json.encode(state) == before
+
+
+def test_the_same_prompt_asked_a_thousand_times_is_one_equal_pair():
+    gate = TokenEquality(minimum_pairs=2)
+    state = gate.fold(gate.initial(), comparison(pair()))
+    for _ in range(1_000):
+        state = gate.fold(state, comparison(pair(), repeat=True))
+    assert (state.pairs, gate.verdict(state, ALPHA).answer) == (1, Answer.INCONCLUSIVE)
+    state = gate.fold(state, comparison(pair((), ()), cluster="another, answered by nothing"))
+    assert gate.verdict(state, ALPHA).answer is Answer.INCONCLUSIVE
+    forked = gate.fold(state, comparison(pair((1, 2), (1, 3)), repeat=True))
+    assert gate.verdict(forked, ALPHA).answer is Answer.FAIL, "a fork counts wherever it is seen"
