@@ -63,11 +63,18 @@ class RuleCasesState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
             trouble=min(troubles, key=_place, default=None),
         )
 
-    def cases(self) -> set[str]:
-        """Samples with rules. One of which no answer could be judged is taken to have some."""
-        known = self.held.keys() | self.failed.keys() | self.flaky.keys()
-        lost = {key for key, mask in self.unmeasured.items() if mask == self.progress.seen[key]}
-        return known | lost
+    def is_case(self, key: str) -> bool:
+        """Whether a sample has rules. One of which no answer could be judged is taken to have some."""
+        if key in self.held or key in self.failed or key in self.flaky:
+            return True
+        mask = self.unmeasured.get(key)
+        return mask is not None and mask == self.progress.seen[key]
+
+    @property
+    def cases(self) -> int:
+        """Samples with rules. Most hold, and are not gone through: this is asked for after every answer."""
+        others = {key for part in (self.failed, self.flaky, self.unmeasured) for key in part}
+        return len(self.held) + sum(key not in self.held and self.is_case(key) for key in others)
 
     def breaches(self) -> list[tuple[int, str, str]]:
         """(pass, sample, capture) of each case that failed on the candidate alone, first pass first."""
@@ -119,21 +126,21 @@ class RuleCases(
 
     def verdict(self, state: RuleCasesState, alpha: Alpha) -> Verdict:
         """Fail from the first breach on; pass when all cases of the whole suite held."""
-        cases, breaches = state.cases(), state.breaches()
+        cases, breaches = state.cases, state.breaches()
         set_aside = _named(sorted(state.flaky))
         if breaches:
             passage, key, capture = breaches[0]
             return self._says(
                 Answer.FAIL,
                 f"rule case {key} failed on the candidate in pass {passage} while baseline and control held "
-                f"(capture {capture}); {len(breaches)} of {len(cases)} cases failed so far{set_aside}",
-                value=len(breaches) / len(cases),
-                n=len(cases),
+                f"(capture {capture}); {len(breaches)} of {cases} cases failed so far{set_aside}",
+                value=len(breaches) / cases,
+                n=cases,
                 deciding_id=capture,
             )
-        lost = sum(mask.bit_count() for key, mask in state.unmeasured.items() if key in cases)
+        lost = sum(mask.bit_count() for key, mask in state.unmeasured.items() if state.is_case(key))
         complete = state.progress.complete
-        most = (len(cases) if complete else state.progress.samples) * state.progress.passes
+        most = (cases if complete else state.progress.samples) * state.progress.passes
         if lost > self.maximum_missing * most:
             example = state.trouble
             such = (
@@ -143,29 +150,29 @@ class RuleCases(
                 Answer.ERROR,
                 f"could not measure: {lost} of {most} answers to rule cases have no score "
                 f"({self.maximum_missing:.1%} may lack one){such}",
-                n=len(cases),
+                n=cases,
             )
         if not complete:
             return self._says(
                 Answer.INCONCLUSIVE,
                 f"{state.progress.told(self.suite)}; no rule case has failed{set_aside}",
                 value=0.0 if cases else None,
-                n=len(cases),
+                n=cases,
             )
         if not cases:
             return self._says(
                 Answer.ERROR, f"could not measure: no sample of suite {self.suite} has rules", n=0
             )
-        if len(state.flaky) > self.maximum_flaky * len(cases):
+        if len(state.flaky) > self.maximum_flaky * cases:
             return self._says(
                 Answer.ERROR,
-                f"could not measure: {len(state.flaky)} of {len(cases)} rule cases fail on the baseline "
+                f"could not measure: {len(state.flaky)} of {cases} rule cases fail on the baseline "
                 f"itself ({self.maximum_flaky:.1%} may){set_aside}",
-                n=len(cases),
+                n=cases,
             )
-        held = f"all {len(cases) - len(state.flaky)} rule cases held in {state.progress.passes} passes"
+        held = f"all {cases - len(state.flaky)} rule cases held in {state.progress.passes} passes"
         unscored = f"; {lost} answers could not be scored" if lost else ""
-        return self._says(Answer.PASS, f"{held}{set_aside}{unscored}", value=0.0, n=len(cases))
+        return self._says(Answer.PASS, f"{held}{set_aside}{unscored}", value=0.0, n=cases)
 
     def _says(
         self,
