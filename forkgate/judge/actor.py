@@ -25,6 +25,7 @@ from policies.rollout import (
     RolloutState,
     RunCheck,
     RunSuites,
+    Unlatch,
 )
 
 log = logging.getLogger(__name__)
@@ -82,8 +83,8 @@ class Actor:
                     )
                 case Log():
                     self._log(effect)
-                case _:
-                    pass  # Unlatch: the latch was opened on disk before the state was stepped
+                case Unlatch():
+                    pass  # the latch was opened on disk before the state was stepped
 
     async def publish(self, rollout: str, cause: str) -> None:
         """A new table; copies that it asks for are taken from now on."""

@@ -1,7 +1,7 @@
 """What compared engines say of themselves while a rollout runs: how busy they are, and whether they are still
 the engines that they were.
 
-Every few seconds each endpoint of a compared pool tells its load, which becomes evidence (throughput,
+Every few seconds each endpoint of a compared pool tells its load, which becomes evidence (gates read its
 memory). Each probe tells what the engine *is*; what changes there in mid-rollout holds it, since numbers of
 the one say nothing about the other.
 """
