@@ -91,6 +91,7 @@ async def quick_check(
         floor: what the baseline differs from itself by, as a self check found; none excuses nothing.
     """
     sources = sources if sources is not None else Sources()
+    known = floor is not None
     floor = floor if floor is not None else Floor()
     started_s = sources.monotonic()
     for pool in (baseline, candidate):
@@ -121,6 +122,8 @@ async def quick_check(
         notes.append(
             f"{asker.shared} of {2 * len(prompts)} answers shared their endpoint with other requests"
         )
+    if not known:
+        notes.append("no self check went before it in this process, so no noise floor excuses a fork")
     report = _report(level, baseline, candidate, (old, new), answer, reason)
     return msgspec.structs.replace(
         report,

@@ -341,6 +341,13 @@ def test_candidate_that_fails_what_the_baseline_answers_fails_the_check(script: 
     assert report.reason.startswith(said)
 
 
+def test_quick_check_that_knows_no_noise_floor_says_so() -> None:
+    alone = ask_both(FakeEngine(), FakeEngine())
+    after = ask_both(FakeEngine(), FakeEngine(), floor=Floor(sigma_nats=0.01, n=40))
+    assert any("no noise floor excuses a fork" in note for note in alone.notes)
+    assert after.notes == ()
+
+
 def test_candidate_that_refuses_to_encode_fails_the_check() -> None:
     report = ask_both(FakeEngine(), FakeEngine(encode_error=REFUSED), Level.STATISTICAL)
     assert report.answer is Answer.FAIL
