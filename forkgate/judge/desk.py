@@ -173,8 +173,8 @@ class Desk:
         asked = Asked()
         event = EnvironmentSeen(pool=PoolName(pool), endpoint=endpoint, facts=facts, unix_s=unix_s)
         for name, state in self._states.items():
-            known = state.environments.get(endpoint, {})
-            if pool in (state.plan.baseline, state.plan.candidate) and {**known, **facts} != known:
+            known = state.environments.get(pool, {}).get(endpoint)
+            if pool in (state.plan.baseline, state.plan.candidate) and known != {**(known or {}), **facts}:
                 asked = asked.and_then(self._step(name, event))
         return asked
 

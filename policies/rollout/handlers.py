@@ -111,31 +111,33 @@ def late_suite(state: RolloutState, event: SuiteDone) -> Result:
     return state, (Log(rollout=state.plan.name, message=message),)
 
 
+_OF_A_MACHINE = ("environment_digest",)
+"""Facts that two machines of one pool need not share: behind a digest may stand a kernel's version."""
+
+
 def see_environment(state: RolloutState, event: EnvironmentSeen) -> Result:
-    """Note what an endpoint is. One that is another than before ends the comparison: what was measured of the
-    one says nothing of the other."""
+    """Note what an endpoint is. One that is another than before, or than its pool's others, ends the
+    comparison: what was measured of the one says nothing of the other."""
     plan = state.plan
     if event.pool not in (plan.baseline, plan.candidate):
         return state, ()
-    before = state.environments.get(event.endpoint, {})
-    changed = [
-        f"{name} {before[name]} → {value}"
-        for name, value in sorted(event.facts.items())
-        if before.get(name, value) != value
-    ]
-    known = {**before, **event.facts}
-    if known == before:
+    pool = state.environments.get(event.pool, {})
+    before, after = pool.get(event.endpoint), _seen(state, event)
+    if before == after.environments[event.pool][event.endpoint]:
         return state, ()
-    state = msgspec.structs.replace(state, environments={**state.environments, event.endpoint: known})
+    if before is not None:
+        changed = _differing(before, event.facts)
+        said = f"{event.endpoint} changed in mid-rollout: {changed}"
+    else:
+        other = next((one for one, facts in pool.items() if _differing(_shared(facts), event.facts)), None)
+        changed = "" if other is None else _differing(_shared(pool[other]), event.facts)
+        said = f"{event.endpoint} is another engine than {other}, which was compared before: {changed}"
     if not changed:
-        return state, ()
-    reason = (
-        f"pool {event.pool}: {event.endpoint} changed in mid-rollout: {'; '.join(changed)}. Put it back, or "
-        "lift the hold to compare anew with what it is now"
-    )
-    if state.held is not None:
-        return state, (Log(rollout=plan.name, message=reason),)
-    return hold(state, Held(cause=HoldCause.ENVIRONMENT, reason=reason))
+        return after, ()
+    reason = f"pool {event.pool}: {said}. Put it back, or lift the hold to compare anew with what it is now"
+    if after.held is not None:
+        return after, (Log(rollout=plan.name, message=reason),)
+    return hold(after, Held(cause=HoldCause.ENVIRONMENT, reason=reason))
 
 
 def see_quietly(state: RolloutState, event: EnvironmentSeen) -> Result:
@@ -143,8 +145,27 @@ def see_quietly(state: RolloutState, event: EnvironmentSeen) -> Result:
     plan = state.plan
     if event.pool not in (plan.baseline, plan.candidate):
         return state, ()
-    known = {**state.environments.get(event.endpoint, {}), **event.facts}
-    return msgspec.structs.replace(state, environments={**state.environments, event.endpoint: known}), ()
+    return _seen(state, event), ()
+
+
+def _seen(state: RolloutState, event: EnvironmentSeen) -> RolloutState:
+    pool = state.environments.get(event.pool, {})
+    known = {**pool.get(event.endpoint, {}), **event.facts}
+    environments = {**state.environments, event.pool: {**pool, event.endpoint: known}}
+    return msgspec.structs.replace(state, environments=environments)
+
+
+def _shared(facts: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in facts.items() if name not in _OF_A_MACHINE}
+
+
+def _differing(before: dict[str, str], now: dict[str, str]) -> str:
+    """Facts that both know and tell otherwise, in words; empty when there is none."""
+    return "; ".join(
+        f"{name} {before[name]} → {value}"
+        for name, value in sorted(now.items())
+        if before.get(name, value) != value
+    )
 
 
 # --- a person's lift

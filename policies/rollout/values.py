@@ -165,8 +165,8 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True):
     """How each check ended last."""
     suites: dict[str, SuiteFound] = {}
     """Suites that were asked to their end in the present stage."""
-    environments: dict[str, dict[str, str]] = {}
-    """Endpoint → what it said of itself in this rollout: version, model, precision, flags."""
+    environments: dict[str, dict[str, dict[str, str]]] = {}
+    """Pool → endpoint → what it said of itself in this rollout: version, model, precision, flags."""
     sequence: int = 0
     """Events taken in so far."""
     evidence: int = 0

@@ -200,6 +200,23 @@ def test_an_engine_that_is_another_one_in_mid_rollout_holds_it():
     assert kinds(step(state, seen(version="0.11", dtype="bfloat16"))[1]) == [Hold]
 
 
+def test_an_engine_that_joins_its_pool_as_another_one_holds_it():
+    state, _ = step(start(plan()), seen(version="0.11", environment_digest="sha256:a"))
+    joining = "http://127.0.0.1:3"
+    # Another machine of the same engine: its kernel may make its digest another one.
+    same, effects = step(state, seen(endpoint=joining, version="0.11", environment_digest="sha256:b"))
+    assert effects == ()
+    assert same.held is None
+    state, effects = step(state, seen(endpoint=joining, version="0.12"))
+    assert kinds(effects) == [Hold]
+    assert state.held is not None
+    assert state.held.cause is HoldCause.ENVIRONMENT
+    assert f"{joining} is another engine than http://127.0.0.1:2" in state.held.reason
+    assert "version 0.11 → 0.12" in state.held.reason
+    state, _ = step(state, LIFT)
+    assert step(state, seen(endpoint=joining, version="0.12"))[1] == ()
+
+
 def test_engines_of_other_pools_and_repairs_after_a_rollback_hold_nothing():
     state, _ = step(start(plan()), seen(pool="other", version="1"))
     assert state.environments == {}
