@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -155,6 +156,11 @@ def _load(path: Path) -> Identity:
     from engines.identity.record import load
     from engines.identity.trouble import BadRecord, UnreadableFiles
 
+    if not os.path.lexists(path):
+        leave(
+            Exit.USAGE,
+            f"{_plain(path)}: no record is there: `forkgate environment capture -o FILE` writes one",
+        )
     try:
         return load(path)
     except UnreadableFiles as error:
