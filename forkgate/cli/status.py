@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 from forkgate.cli.exits import Exit
@@ -137,7 +138,11 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
         lines.append(f"  go on with: forkgate rollout lift {rollout['name']} --reason '...'{option}")
     latched = rollout["latched"]
     if latched is not None:
-        lines.append(f"  ROLLED BACK at epoch {latched['epoch']}: {latched['reason']}")
+        at = datetime.datetime.fromtimestamp(latched["unix_s"], tz=datetime.UTC)
+        lines.append(
+            f"  ROLLED BACK at epoch {latched['epoch']}, {at:%Y-%m-%d %H:%M:%S} UTC, by {latched['gate']}: "
+            f"{latched['reason']}"
+        )
         if latched["deciding_id"]:
             lines.append(f"  why: forkgate evidence show {latched['deciding_id']}{option}")
         lines.append(f"  lift it with: forkgate rollout lift {rollout['name']} --reason '...'{option}")

@@ -81,7 +81,12 @@ def test_suggested_commands_find_the_same_sidecar() -> None:
     assert (
         "  lift it with: forkgate rollout lift old-to-new --reason '...' --config 'my folder/f.yaml'" in lines
     )
-    assert any(line.startswith("  ROLLED BACK at epoch 3: 1 of 1 pairs forked") for line in lines)
+    assert any(
+        line.startswith(
+            "  ROLLED BACK at epoch 3, 1970-01-01 00:00:01 UTC, by token_equality: 1 of 1 pairs forked"
+        )
+        for line in lines
+    )
     assert any(
         line.startswith("  gate token_equality: fail, value 1, limit 0, n 1: 1 of 1") for line in lines
     )
