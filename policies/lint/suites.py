@@ -26,10 +26,14 @@ def rule_cases(gate: RuleCases, expected: Expected, alpha: Alpha) -> Reach:
         return made(gate, None, says, refused=f"suite {gate.suite!r} has no sample with rules: never decides")
     else:
         n = cases * size.passes
+        bound = (
+            f"the share of answers that break one is then under {3 / n:.2%} (95 %, if passes are independent)"
+            if n > 3
+            else "too few to bound the share of answers that break one"
+        )
         says.append(
-            f"a pass is {cases} cases kept in {size.passes} passes each: the share of answers that break one "
-            f"is then under {3 / n:.2%} (95 %, if passes are independent), and nothing is said of prompts "
-            "outside the suite"
+            f"a pass is {cases} cases kept in {size.passes} passes each: {bound}, and nothing is said of "
+            "prompts outside the suite"
         )
         says.append(
             "no alpha bounds it: were each rule broken in 1 of 10,000 runs on either environment, it would "
@@ -77,7 +81,13 @@ def share_of_suite(gate: SuiteGate, question: str, margin: float, expected: Expe
         f"{_most_noise(margin, n, alpha.promotion):.1%} of scores change from run to run; at the expected "
         f"{expected.discordance:.1%} the bound is {half:.4f} against the margin {margin:g}",
     )
-    says.insert(1, f"fails nearly always from a drop of about {2 * found:.4f} beyond the margin on")
+    drop = 2 * found
+    says.insert(
+        1,
+        f"fails nearly always from a drop of about {drop:.4f} beyond the margin on"
+        if margin + drop <= 1.0
+        else "may miss any drop, even to 0: with so few answers and this noise no drop is sure to fail",
+    )
     return made(gate, alpha.rollback, says)
 
 
