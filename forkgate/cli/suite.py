@@ -47,6 +47,8 @@ def check(
         content = shipped(suite) if not file.exists() and not file.suffix else file.read_bytes()
         made = parse_suite(content, suite, file.stem, scorer or ())
     except SuiteError as error:
+        if not scorer and not as_json and any(".scorer: " in problem for problem in error.problems):
+            say("no policy is read here: name the scorers that it will have with --scorer NAME")
         _refuse(suite, error.problems, as_json)
     except OSError as error:
         _refuse(suite, (f"{suite}: cannot be read: {error.strerror or error}",), as_json)
