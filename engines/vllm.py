@@ -32,6 +32,8 @@ from engines.base import (
     Probe,
     Prompt,
 )
+from engines.identity import UnknownField
+from engines.identity.collect_http import metrics_fields
 from engines.openai import OpenAIEngine, explicit
 from engines.probe import Prober
 from engines.wire import Decoder, GenerateDecoder
@@ -132,7 +134,7 @@ class VllmEngine(OpenAIEngine):
         else:
             found.missing[Capability.DEFAULTS] = _NO_RENDER
         version = await self.endpoint.get("/version", optional=True)
-        facts = found.standing_facts()
+        facts = {**await self._flags(), **found.standing_facts()}
         if Capability.PRIORITY in found.has:
             facts["priority"] = Fact(unknown="vLLM takes a priority also where its scheduler does not use it")
         return Probe(
@@ -144,6 +146,14 @@ class VllmEngine(OpenAIEngine):
             max_logprobs=found.max_logprobs,
             facts={**facts, "template_sha256": await self._template_sha256()},
         )
+
+    async def _flags(self) -> dict[str, Fact]:
+        """Launch flags that its metrics tell, so that another one in mid-rollout is noticed."""
+        told = await self.endpoint.get("/metrics", optional=True)
+        fields = metrics_fields((told or b"").decode("utf-8", "replace"))
+        return {
+            name: Fact(value=value) for name, value in fields.items() if not isinstance(value, UnknownField)
+        }
 
     async def encode(self, call: Call) -> Encoding:
         """See :meth:`engines.base.Engine.encode`."""

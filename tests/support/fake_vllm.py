@@ -105,6 +105,8 @@ class FakeVllm:
             text=f'vllm:num_requests_running{{engine="0"}} {self.running}.0\n'
             'vllm:num_requests_waiting{engine="0"} 0.0\nvllm:kv_cache_usage_perc{engine="0"} 0.25\n'
             'vllm:generation_tokens_total{engine="0"} 640.0\n'
+            'vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",'
+            'engine="0",num_gpu_blocks="364"} 1.0\n'
         )
 
     async def _tokenize(self, request: web.Request) -> web.Response:
