@@ -152,7 +152,9 @@ class VllmEngine(OpenAIEngine):
         told = await self.endpoint.get("/metrics", optional=True)
         fields = metrics_fields((told or b"").decode("utf-8", "replace"))
         return {
-            name: Fact(value=value) for name, value in fields.items() if not isinstance(value, UnknownField)
+            name.removeprefix("precision."): Fact(value=value)
+            for name, value in fields.items()
+            if not isinstance(value, UnknownField)
         }
 
     async def encode(self, call: Call) -> Encoding:

@@ -66,7 +66,7 @@ def test_an_honest_server_has_every_capability() -> None:
     assert probe.facts["system_fingerprint"] == Fact(value="vllm-0.32.0-abc")
     assert probe.facts["priority"].unknown is not None
     # Flags that the metrics tell; the number of blocks follows free memory and is none.
-    assert probe.facts["precision.kv_cache_dtype"] == Fact(value="auto")
+    assert probe.facts["kv_cache_dtype"] == Fact(value="auto")
     assert probe.facts["cache.prefix"].value is not None
     assert not any("364" in str(fact.value) for fact in probe.facts.values())
 
