@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from comparator.records import EngineSample
-from engines.base import OF_ONE_ANSWER, EngineError, Load, Probe
+from engines.base import OF_ONE_ANSWER, EngineError, EngineUnavailable, Load, Probe
 from forkgate.judge.fleet import Endpoint, Fleet
 from policies.rollout import RolloutState
 
@@ -109,6 +109,10 @@ async def _load(endpoint: Endpoint) -> Load | None:
     try:
         async with asyncio.timeout(LOAD_TIMEOUT_S):
             return await endpoint.engine.load()
+    except EngineUnavailable as error:
+        # Gone, if only for a moment: what stands there next may be another, so it is probed soon.
+        endpoint.not_answering(str(error))
+        return None
     except (EngineError, TimeoutError) as error:
         log.debug("no load from an engine", extra={"endpoint": endpoint.url, "error": str(error)})
         return None

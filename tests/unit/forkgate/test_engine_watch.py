@@ -62,6 +62,20 @@ def test_engine_that_tells_its_load_is_sampled_and_one_that_does_not_is_left_out
     asyncio.run(main())
 
 
+def test_engine_that_is_gone_is_probed_again_soon(tmp_path: Path) -> None:
+    async def main() -> None:
+        _, watch, fleet = await watched(tmp_path, start(plan()))
+        (engine,) = fleet.endpoints("new")
+        await watch.sample()
+        assert engine.trouble is not None
+        assert "connection refused" in engine.trouble
+        assert engine.doubted.is_set()
+        assert fleet.endpoints("old")[0].trouble is None
+        await fleet.close()
+
+    asyncio.run(main())
+
+
 def test_nothing_is_sampled_while_nothing_is_copied(tmp_path: Path) -> None:
     async def main() -> None:
         state = msgspec.structs.replace(start(plan()), stage=Stage.QUICK_CHECK)
