@@ -209,6 +209,19 @@ class TestLint:
         assert any("make them equal" in sentence for sentence in gate.says)
 
 
+class TestSmallSuites:
+    def test_neither_bound_leaves_what_a_share_can_be(self):
+        mine = policy(
+            "{rule_cases: {suite: mine}, accuracy: {suite: mine, margin: 0.15}}", "{mine: {file: a}}"
+        )
+        size = SuiteSize(samples=5, passes=5, questions={"answer": 5, "rules": 1})
+        rules, accuracy = (" ".join(one.says) for one in lint(mine, Expected(suites={"mine": size})))
+        assert "under 60.00%" in rules
+        assert "may miss any drop" in accuracy
+        few = msgspec.structs.replace(size, passes=2)
+        assert "too few to bound" in " ".join(lint(mine, Expected(suites={"mine": few}))[0].says)
+
+
 class TestRefusals:
     def test_a_suite_too_small_for_its_margin_is_refused_with_the_way_out(self):
         small = SuiteSize(samples=20, passes=5, questions={"answer": 20})

@@ -67,3 +67,11 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
     done = check(tmp_path, "", "none.jsonl")
     assert done.returncode == 2
     assert done.stderr == "none.jsonl: cannot be read: No such file or directory\n"
+
+
+def test_scorer_that_is_not_named_is_told_with_the_option_that_names_it(tmp_path: Path) -> None:
+    text = lines(sample("a", answer={"kind": "python", "scorer": "tone"}))
+    refused = check(tmp_path, text, "mine.jsonl")
+    assert refused.returncode == 2
+    assert "--scorer NAME" in refused.stderr
+    assert check(tmp_path, text, "mine.jsonl", "--scorer", "tone").returncode == 0
