@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from comparator.fork import sorted_top
-from comparator.records import Step
+from comparator.records import Exchange, Step
 
 SPACING_NATS = {"bf16": 0.25, "fp16": 0.03, "fp32": 2e-6}
 """Declared precision → spacing."""
@@ -34,6 +34,13 @@ _STEPS = [2.0**-k for k in range(10)]  # 1 nat ... 2e-3 nats
 _TOLERANCE_NATS = 1e-5  # logprobs are float32, and engines print six decimals
 _SHARE = 0.95
 _MINIMUM_DIFFERENCES = 32
+
+
+def declared_precision(exchange: Exchange) -> str | None:
+    """A key of :data:`SPACING_NATS`, as the arm's environment tells it (fact ``dtype``); None where it tells
+    none, or one that says nothing about the logits (a quantization, say)."""
+    fact = exchange.facts.get("dtype")
+    return None if fact is None else DTYPES.get(str(fact.value))
 
 
 def lattice_step_nats(steps: Iterable[Step]) -> float | None:

@@ -17,7 +17,7 @@ from comparator.evidence.trace import Sameness, Trace, trace_pair
 from comparator.floor import Floor, Floors, Found
 from comparator.outcomes import OutcomeDifference, compare_outcomes
 from comparator.pair import Fork, Pair, SetAside
-from comparator.precision import DTYPES, spacing_nats
+from comparator.precision import declared_precision, spacing_nats
 from comparator.records import Arm, Exchange, Step
 from comparator.taxonomy import Allowance, classify_fork
 
@@ -189,11 +189,7 @@ def _pair_of(row: StoredPair, fork: Fork | None, left: Exchange, right: Exchange
 
 
 def _allowance(left: Exchange, right: Exchange, found: Found) -> Allowance:
-    spacings = []
-    for exchange in (left, right):
-        declared = exchange.facts.get("dtype")
-        name = None if declared is None else DTYPES.get(str(declared.value))
-        spacings.append(spacing_nats(name, exchange.steps))
+    spacings = [spacing_nats(declared_precision(one), one.steps) for one in (left, right)]
     return Allowance(spacing_nats=max(spacings), floor=found.floor)
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from comparator.floor import Floor
 from comparator.pair import ForkSide, Pair
-from comparator.precision import DTYPES, spacing_nats
+from comparator.precision import declared_precision, spacing_nats
 from comparator.records import Exchange, Outcome
 from comparator.taxonomy import Allowance, classify
 from policies.policy import Level
@@ -98,9 +98,7 @@ def spacing_of(exchanges: Iterable[Exchange]) -> float:
     show it, taken over all of a side's steps."""
     sides: dict[tuple[str, str | None], list[Exchange]] = {}
     for one in exchanges:
-        declared = one.facts.get("dtype")
-        name = None if declared is None else DTYPES.get(str(declared.value))
-        sides.setdefault((one.pool, name), []).append(one)
+        sides.setdefault((one.pool, declared_precision(one)), []).append(one)
     return max(
         (
             spacing_nats(name, (step for one in side for step in one.steps))

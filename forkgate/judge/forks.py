@@ -14,7 +14,7 @@ import msgspec
 from comparator.comparison import Comparison
 from comparator.floor import Floors
 from comparator.pair import Pair
-from comparator.precision import DTYPES, spacing_nats
+from comparator.precision import declared_precision, spacing_nats
 from comparator.records import Arm, Exchange
 from comparator.taxonomy import Allowance, Attribution, ForkClass, classify
 
@@ -84,8 +84,7 @@ class Classifier:
         )
 
     def _spacing_of(self, exchange: Exchange) -> float:
-        declared = exchange.facts.get("dtype")
-        name = None if declared is None else DTYPES.get(str(declared.value))
+        name = declared_precision(exchange)
         if name is not None:
             return spacing_nats(name, ())
         # Looked for in the logprobs, which costs milliseconds: once an endpoint, when an answer was long

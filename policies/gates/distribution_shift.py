@@ -30,7 +30,7 @@ import msgspec
 from comparator.comparison import Comparison
 from comparator.floor import Floors
 from comparator.pair import Pair
-from comparator.precision import DTYPES, SPACING_NATS, lattice_step_nats
+from comparator.precision import SPACING_NATS, declared_precision, lattice_step_nats
 from comparator.records import Exchange, Outcome
 from comparator.taxonomy import DEFAULT_CAP_NATS, Allowance, ForkClass, classify_fork
 from policies.gates.base import Alpha, Evidence
@@ -259,5 +259,5 @@ def _spacing(state: DistributionShiftState, exchange: Exchange) -> float:
 
 
 def _declared(exchange: Exchange) -> float | None:
-    fact = exchange.facts.get("dtype")
-    return None if fact is None else SPACING_NATS.get(DTYPES.get(str(fact.value), ""))
+    name = declared_precision(exchange)
+    return None if name is None else SPACING_NATS[name]

@@ -141,12 +141,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         elif most < -self.rollback_margin:
             answer = Answer.FAIL
             said += (
-                f": lower by at least {-most:.4f} (alpha {alpha.rollback:g}), {_over(self.rollback_margin)}"
+                f": lower by at least {-most:.4f} (this gate's alpha {alpha.rollback:g}), "
+                f"{_over(self.rollback_margin)}"
             )
         elif least > -self.promotion_margin:
             answer = Answer.PASS
             lower = f"lower by at most {-least:.4f}" if least < 0.0 else "not lower"
-            said += f": {lower} (alpha {alpha.promotion:g}), within {self.promotion_margin:g}"
+            said += f": {lower} (the rollout's alpha {alpha.promotion:g}), within {self.promotion_margin:g}"
         else:
             answer = Answer.INCONCLUSIVE
             said += (
@@ -170,13 +171,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             answer = Answer.FAIL
             said += (
                 f": lower by {_over(self.rollback_margin)} "
-                f"(log E {rollback_nats:.2f}, alpha {alpha.rollback:g})"
+                f"(log E {rollback_nats:.2f}, this gate's alpha {alpha.rollback:g})"
             )
         elif rejects(promotion_nats, alpha.promotion):
             answer = Answer.PASS
             said += (
                 f": lower by less than {self.promotion_margin:g} "
-                f"(log E {promotion_nats:.2f}, alpha {alpha.promotion:g})"
+                f"(log E {promotion_nats:.2f}, the rollout's alpha {alpha.promotion:g})"
             )
         elif n >= self.maximum_n:
             answer = Answer.INCONCLUSIVE

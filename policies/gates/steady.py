@@ -96,7 +96,7 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
         proved = rejects(rollback_nats, alpha.rollback)
         differs = (
             f"sample by sample it differs by more than {self.margin:g} "
-            f"(log E {rollback_nats:.2f}, alpha {alpha.rollback:g})"
+            f"(log E {rollback_nats:.2f}, this gate's alpha {alpha.rollback:g})"
         )
         answer, hold = Answer.INCONCLUSIVE, True
         if outside and proved and not shaken:

@@ -25,7 +25,7 @@ def test_equal_arms_pass_once_the_whole_suite_was_seen_and_not_before():
     assert verdict.answer is Answer.PASS
     assert verdict.reason == (
         "accuracy is 1.0000 on the candidate, 1.0000 on the baseline over 300 samples in 5 passes: "
-        "lower by at most 0.0020 (alpha 0.05), within 0.005"
+        "lower by at most 0.0020 (the rollout's alpha 0.05), within 0.005"
     )
     assert (verdict.value, verdict.limit, verdict.n, verdict.estimand) == (0.0, -0.005, 300, "suite")
     assert verdict.alpha == ALPHA.rollback
@@ -44,7 +44,9 @@ def test_a_proved_drop_fails_with_its_least_size():
     assert verdict.value == pytest.approx(-0.03)
     assert verdict.interval is not None
     assert verdict.interval[1] < -0.005
-    assert verdict.reason.endswith(": lower by at least 0.0239 (alpha 0.01), more than the margin of 0.005")
+    assert verdict.reason.endswith(
+        ": lower by at least 0.0239 (this gate's alpha 0.01), more than the margin of 0.005"
+    )
 
 
 @pytest.mark.parametrize(("wrong", "expected"), [(2, Answer.PASS), (6, Answer.INCONCLUSIVE)])
