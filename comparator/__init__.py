@@ -10,7 +10,6 @@ touches a disk is ``comparator.evidence``, which nothing else in this package im
 ``align``       two token streams aligned as they arrive; the fork at its deciding token
 ``fork``        the arithmetic of one step: sorted top-k, margin, largest logprob error
 ``compare``     two finished exchanges → a pair: is it evidence, and what does it say
-``latency``     ttft, tpot, gaps between chunks
 ``outcomes``    how two exchanges ended
 ``taxonomy``    what kind of fork it is: tie, drift, another sampler, another distribution...
 ``precision``   how finely an arm can tell two logprobs apart, declared or seen
@@ -31,7 +30,6 @@ from comparator.compare import DECLARED_DIGEST, align_exchanges, compare
 from comparator.comparison import CONCURRENCY, Comparison, SampleRef, Score, Triple, band_of, path_of
 from comparator.errors import AlignmentError, ComparatorError
 from comparator.floor import Floor, Floors, FloorTally, Found, floor_of
-from comparator.latency import Latency, latency_of
 from comparator.outcomes import OutcomeDifference, compare_outcomes, failed
 from comparator.pair import Fork, ForkSeen, ForkSide, Pair, SetAside
 from comparator.records import (
@@ -74,7 +72,6 @@ __all__ = [
     "ForkSeen",
     "ForkSide",
     "Found",
-    "Latency",
     "LiveRecord",
     "Outcome",
     "OutcomeDifference",
@@ -95,6 +92,5 @@ __all__ = [
     "compare_outcomes",
     "failed",
     "floor_of",
-    "latency_of",
     "path_of",
 ]

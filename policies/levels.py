@@ -19,8 +19,9 @@ def alphas_of(alpha: float, gates: Mapping[str, Gate[Any]], *, tenants: int, sta
     """Each gate's levels.
 
     A rollback is a union over gates, tenants and stages, so its levels add up to ``alpha`` (Bonferroni, which
-    needs no independence). Gates keep one state for all canary tenants, and those about traffic one for both
-    stages; for them the split is stricter than it must be, and a tenant added later only lowers their level.
+    needs no independence; not e-BH: a procedure that may take back a discovery must not be latched, Tavyrikov
+    et al. 2025). Gates keep one state for all canary tenants, and those about traffic one for both stages;
+    for them the split is stricter than it must be, and a tenant added later only lowers their level.
 
     Promotion needs every gate, so each gate has ``alpha`` whole: a candidate that is beyond the margin of one
     is promoted only if that one errs. Nothing is said so of gates that pass without a test

@@ -1,7 +1,7 @@
 """Tests that one may look at after every observation, and act on at any.
 
 ================  ==================================================================================
-``levels``        α to a bar in nats; one α over many questions
+``levels``        what α may be, and α to a bar in nats
 ``counts``        what a test remembers: how often each value came
 ``mixture``       several bets at once
 ``mean``          is a bounded mean within a margin: promotion, rollback, two-sided
@@ -42,9 +42,9 @@ from comparator.sequential.counts import Counts, on_grid
 from comparator.sequential.coupling import mismatch_bound, race_bound
 from comparator.sequential.detector import Detector, DetectorState
 from comparator.sequential.errors import SequentialError
-from comparator.sequential.hazard import fork_hazard, fork_order
+from comparator.sequential.hazard import fork_hazard
 from comparator.sequential.interval import Interval, mean_interval
-from comparator.sequential.levels import anytime_p, check_alpha, rejects, split_alpha, threshold_nats
+from comparator.sequential.levels import check_alpha, rejects, threshold_nats
 from comparator.sequential.mean import MeanTest, Side, TwoSidedTest, promotion, rollback, two_sided
 from comparator.sequential.mixture import Mixture
 from comparator.sequential.mmd import MmdState, MmdTest
@@ -76,13 +76,11 @@ __all__ = [
     "Tally",
     "TwoSidedBernoulliTest",
     "TwoSidedTest",
-    "anytime_p",
     "candidate_larger",
     "check_alpha",
     "either_larger",
     "exceedance",
     "fork_hazard",
-    "fork_order",
     "mean_interval",
     "mismatch_bound",
     "on_grid",
@@ -94,7 +92,6 @@ __all__ = [
     "run_together",
     "shortfall",
     "sign_of",
-    "split_alpha",
     "threshold_nats",
     "two_sided",
 ]

@@ -27,20 +27,6 @@ USUAL_ALTERNATIVES = Mixture.linear(0.58, 0.85, 6)
 """For ρ = 1: hazard ratios from about 1.4 to 5.7."""
 
 
-def fork_order(candidate_fork_index: int | None, control_fork_index: int | None) -> bool | None:
-    """x of one triple; None for a tie. An index of None means: equal to the end. Feeds :meth:`Tally.add`.
-
-    Raises:
-        SequentialError: a negative index.
-    """
-    for name, index in (("candidate", candidate_fork_index), ("control", control_fork_index)):
-        if index is not None and index < 0:
-            raise SequentialError(f"{name}_fork_index: {index}; output positions start at 0")
-    candidate = math.inf if candidate_fork_index is None else candidate_fork_index
-    control = math.inf if control_fork_index is None else control_fork_index
-    return None if candidate == control else candidate < control
-
-
 def fork_hazard(ratio: float = 1.0, alternatives: Mixture | None = None) -> BernoulliTest:
     """Rejects "the candidate's fork hazard is at most ``ratio`` times the control's".
 

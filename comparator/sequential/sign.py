@@ -7,6 +7,8 @@ the untied pairs (the sign test of Arbuthnot 1710, as a likelihood-ratio marting
 
 It tests the direction, not the size: a candidate that is a little worse often and much better sometimes is
 worse to it. For sizes take the mean test.
+
+Offered to whoever builds on this package: no gate asks by order alone.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import pytest
 
 from comparator.compare import DECLARED_DIGEST, compare
 from comparator.errors import ComparatorError
-from comparator.latency import chunk_gaps_s, latency_of
 from comparator.outcomes import compare_outcomes, failed
 from comparator.pair import SetAside
 from comparator.records import Arm, Fact, Outcome, Sampling
@@ -138,20 +137,11 @@ def test_exchanges_of_two_captures_are_no_pair():
         compare(exchange(capture_id="a"), exchange(capture_id="b", arm=Arm.CANDIDATE))
 
 
-def test_latency_counts_chunks_not_tokens_between_arrivals():
-    steps = [step(i, received_s=s) for i, s in enumerate((0.5, 0.5, 0.75, 0.75, 1.5))]
-    assert chunk_gaps_s(steps) == (0.25, 0.75)
-    latency = latency_of(exchange(steps=steps))
-    assert (latency.ttft_s, latency.tpot_s, latency.itl_s) == (0.5, 0.25, (0.25, 0.75))
-
-
-@pytest.mark.parametrize("tokens", [(), (1,)])
-def test_time_per_token_is_undefined_under_two_tokens(tokens):
-    assert latency_of(exchange(tokens)).tpot_s is None
-
-
-def test_ttft_is_undefined_without_a_token():
-    assert latency_of(exchange(())).ttft_s is None
+def test_latency_is_of_the_arrivals_that_there_are():
+    timing = exchange(steps=[step(i, received_s=s) for i, s in enumerate((0.5, 0.5, 0.75, 0.75, 1.5))]).timing
+    assert (timing.ttft_s, timing.tpot_s) == (0.5, 0.25)
+    assert exchange((1,)).timing.tpot_s is None
+    assert exchange(()).timing.ttft_s is None
 
 
 def test_finish_reasons_differ_also_without_a_fork():

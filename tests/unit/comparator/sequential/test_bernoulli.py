@@ -23,7 +23,6 @@ from comparator.sequential import (
     either_larger,
     exceedance,
     fork_hazard,
-    fork_order,
     rejects,
     shortfall,
     sign_of,
@@ -100,13 +99,6 @@ def test_the_sign_of_a_pair():
     assert sign_of(math.inf, 5.0) is True
     with pytest.raises(SequentialError, match="NaN has no order"):
         sign_of(math.nan, 1.0)
-
-
-def test_the_order_of_forks():
-    assert [fork_order(3, 9), fork_order(9, 3), fork_order(4, 4)] == [True, False, None]
-    assert [fork_order(3, None), fork_order(None, 3), fork_order(None, None)] == [True, False, None]
-    with pytest.raises(SequentialError, match="control_fork_index: -1"):
-        fork_order(3, -1)
 
 
 def test_the_hazard_test_at_ratio_one_is_the_formula():
