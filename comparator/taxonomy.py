@@ -81,6 +81,9 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.floor.tv_q99, TV_PER_NAT * self.spacing_nats)
 
 
+_NO_ALLOWANCE = Allowance(spacing_nats=0.0, floor=Floor())
+
+
 def classify(pair: Pair, allowance: Allowance) -> Attribution | None:
     """The class of a finished pair; None for one that was set aside for another reason than rules 1 and 2."""
     if pair.set_aside is SetAside.ENCODING_MISMATCH:
@@ -138,6 +141,17 @@ def classify_fork(fork: Fork, sampling: Sampling, allowance: Allowance) -> Attri
             f"{allowance.cap_nats:g}",
         )
     return _made(ForkClass.DISTRIBUTION_SHIFT, _why_shift(error, inside, greedy, allowance))
+
+
+def drawn_by_another(fork: Fork, sampling: Sampling) -> bool:
+    """Is a fork of sampled arms one between equal distributions, so that sampler or seed differ (*sampling
+    stream*)? Above temperature 0 that rule asks for neither floor nor precision.
+
+    Args:
+        fork: of a pair whose prompts and sampling are equal.
+        sampling: as declared for both arms, at a temperature above 0.
+    """
+    return classify_fork(fork, sampling, _NO_ALLOWANCE).fork_class is ForkClass.SAMPLING_STREAM
 
 
 def _tie_gap_nats(left: ForkSide, right: ForkSide) -> float | None:

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from comparator.comparison import Comparison
-from comparator.floor import Floor
 from comparator.pair import Pair
 from comparator.records import Exchange, Outcome
 from comparator.sequential import (
@@ -36,13 +35,11 @@ from comparator.sequential import (
     rejects,
     run_together,
 )
-from comparator.taxonomy import SAME_TV, Allowance, ForkClass, classify_fork
+from comparator.taxonomy import SAME_TV, drawn_by_another
 
 _STREAM_ALPHA = 0.001
 """Of calling two like samplers unlike; it costs a pass, never a rollback."""
 _STREAM = exceedance(race_bound(SAME_TV), Mixture.geometric(0.01, 0.9, 6))
-_NO_ALLOWANCE = Allowance(spacing_nats=0.0, floor=Floor())
-"""Rule 4 above temperature 0 asks for none."""
 
 Answers = list[tuple[int, ...]]
 
@@ -153,10 +150,7 @@ def _step(test: PartingTest, state: PartingState, ends: Sequence[tuple[int, bool
 
 
 def _same_distribution(pair: Pair) -> bool:
-    if pair.fork is None:
-        return False
-    attribution = classify_fork(pair.fork, pair.left.sampling, _NO_ALLOWANCE)
-    return attribution.fork_class is ForkClass.SAMPLING_STREAM
+    return pair.fork is not None and drawn_by_another(pair.fork, pair.left.sampling)
 
 
 def _unlike(left: Exchange, right: Exchange) -> str | None:

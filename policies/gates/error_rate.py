@@ -32,8 +32,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from comparator.comparison import Comparison
-from comparator.outcomes import failed
-from comparator.pair import SetAside
+from comparator.outcomes import NOT_ITS_FAULT, ended_unix_s, failed, live_failed
 from comparator.records import LiveRecord, Outcome
 from policies.gates.base import Alpha, Evidence
 from policies.gates.betting import (
@@ -51,12 +50,6 @@ from policies.verdict import Answer, Verdict
 
 _GOOD, _BAD = 0, 1
 _STEPS = 1024
-_NOT_ITS_FAULT = (
-    SetAside.ENCODING_MISMATCH,
-    SetAside.CONFIGURATION_MISMATCH,
-    SetAside.DIGEST_MISMATCH,
-    SetAside.BASELINE_FAILED,
-)
 
 
 class ErrorRateState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="error_rate"):
@@ -252,22 +245,7 @@ class ErrorRate(
 def _shadows_failed(comparison: Comparison) -> Iterator[bool]:
     """Did the candidate fail, for each pair that says something about that."""
     for pair in comparison.candidates:
-        if pair.set_aside not in _NOT_ITS_FAULT and pair.right.outcome is not Outcome.ABORTED:
+        if pair.set_aside not in NOT_ITS_FAULT and pair.right.outcome is not Outcome.ABORTED:
             yield failed(pair.right)
     if comparison.sample is None and comparison.controls and not comparison.candidates:
         yield True  # the baseline was asked twice, the candidate never answered
-
-
-def ended_unix_s(record: LiveRecord) -> float:
-    """When a live request ended, by its edge's clock; its start where it has no length."""
-    ended = record.started_unix_s + record.total_s
-    return ended if math.isfinite(ended) else record.started_unix_s
-
-
-def live_failed(record: LiveRecord) -> bool | None:
-    """Did the pool that the record was routed to fail it? None: it says nothing about that pool."""
-    if record.retried or record.aborted_by in ("upstream", "timeout") or record.status >= 500:
-        return True
-    if record.aborted_by in ("client", "drain") or record.status == 0 or 400 <= record.status < 500:
-        return None
-    return False

@@ -31,20 +31,18 @@ from typing import ClassVar, Literal
 import msgspec
 
 from comparator.comparison import Comparison, Triple
-from comparator.floor import Floor
 from comparator.pair import Pair
 from comparator.records import Outcome
 from comparator.sequential import BernoulliTest, Counts, Mixture, Tally, mean_interval, shortfall
 from comparator.sequential import fork_hazard as earlier_than
 from comparator.sequential.elementary import log, log_sum_exp
-from comparator.taxonomy import Allowance, ForkClass, classify_fork
+from comparator.taxonomy import drawn_by_another
 from policies.gates.base import Alpha, Evidence
 from policies.gates.betting import INTERVAL_ALPHA, Look, answer_of, check_at_least, undecided
 from policies.verdict import Answer, Verdict
 
 _MOST_RATIO = 100.0
 _FEWEST_STREAMS = 3
-_NO_ALLOWANCE = Allowance(spacing_nats=0.0, floor=Floor())
 _SHARES = Mixture.geometric(0.02, 0.6, 6)
 """Alternatives of promotion: hazards from just under the ratio to well under it."""
 
@@ -227,8 +225,7 @@ def order_of(triple: Triple) -> Order:
 
 
 def _other_stream(triple: Triple) -> bool:
-    """Is the first fork one between equal distributions? Above temperature 0 the rule asks for neither floor
-    nor precision."""
+    """Is the first fork one between equal distributions, above temperature 0?"""
     forked = [
         (pair.fork, pair.left.sampling)
         for pair in (triple.candidate, triple.control)
@@ -236,9 +233,7 @@ def _other_stream(triple: Triple) -> bool:
     ]
     first = min((fork.fork_index for fork, _ in forked), default=None)
     return any(
-        fork.fork_index == first
-        and sampling.temperature > 0
-        and classify_fork(fork, sampling, _NO_ALLOWANCE).fork_class is ForkClass.SAMPLING_STREAM
+        fork.fork_index == first and sampling.temperature > 0 and drawn_by_another(fork, sampling)
         for fork, sampling in forked
     )
 

@@ -31,8 +31,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from comparator.comparison import Comparison
-from comparator.outcomes import failed
-from comparator.pair import SetAside
+from comparator.outcomes import NOT_ITS_FAULT, failed, live_failed
 from comparator.records import LiveRecord, Outcome
 from comparator.sequential import (
     BernoulliTest,
@@ -47,15 +46,7 @@ from comparator.sequential import (
 )
 from policies.gates.base import Alpha, Evidence
 from policies.gates.betting import INTERVAL_ALPHA, Look, check_at_least, undecided
-from policies.gates.error_rate import live_failed
 from policies.verdict import Answer, Verdict
-
-_NOT_ITS_FAULT = (
-    SetAside.ENCODING_MISMATCH,
-    SetAside.CONFIGURATION_MISMATCH,
-    SetAside.DIGEST_MISMATCH,
-    SetAside.BASELINE_FAILED,
-)
 
 
 class SampleRatioState(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sample_ratio"):
@@ -197,7 +188,7 @@ def _missing(comparison: Comparison) -> bool | None:
         return True if comparison.controls else None
     pair = comparison.candidates[0]
     ends = (pair.left.outcome, pair.right.outcome)
-    if pair.set_aside in _NOT_ITS_FAULT or Outcome.ABORTED in ends:
+    if pair.set_aside in NOT_ITS_FAULT or Outcome.ABORTED in ends:
         return None
     return failed(pair.right)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Literal
 
 from comparator.comparison import Comparison
+from comparator.outcomes import ended_unix_s, live_failed
 from comparator.records import LiveRecord
 from policies.gates.base import Alpha, Evidence
 from policies.gates.durations import DurationGate, DurationState
-from policies.gates.error_rate import ended_unix_s, live_failed
 from policies.gates.timing import timed_pairs
 from policies.verdict import Verdict
 
