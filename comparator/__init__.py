@@ -16,6 +16,7 @@ touches a disk is ``comparator.evidence``, which nothing else in this package im
 ``distribution`` next-token distributions from top-k lists, and how far apart they are
 ``floor``       how much an environment differs from itself, by engine path and band
 ``sequential``  tests that one may look at after every observation, and act on at any
+``misfit``      where decoded data does not fit its struct, for errors in words of one's own
 ``evidence``    the store, and its explanations
 ==============  =====================================================================================
 

@@ -10,6 +10,7 @@ arguments, and what should happen is returned as values that the judge carries o
 ``suite_section`` its ``suites:``, as values
 ``levels``      one alpha, split over everything that may roll back
 ``yaml_text``   YAML text → plain values, duplicate keys refused
+``strict_json`` the same for JSON
 ``gates/``      one small file a gate: frozen limits, explicit state, fold, verdict
 ``suites/``     sample suites: frozen questions, read and checked whole
 ``scoring/``    what an answer is worth: pure scorers, refusal rules

@@ -29,6 +29,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from comparator.misfit import misfit_of
 from policies.errors import PolicyError
 from policies.gates import KINDS, AnyGate
 from policies.suite_section import STARTER, SuiteSection
@@ -209,7 +210,7 @@ def _suites(section: Any, where: str) -> dict[str, SuiteSection]:
         try:
             suites[name] = msgspec.convert(dict(value), SuiteSection)
         except msgspec.ValidationError as exc:
-            raise PolicyError(_placed(str(exc), place)) from exc
+            raise PolicyError(_placed(exc, place)) from exc
         if suites[name].file is None and name != STARTER:
             raise PolicyError(
                 f"{place}.file: missing; only the shipped suite {STARTER!r} goes without, name a JSONL file"
@@ -271,19 +272,18 @@ def _gate(name: str, limits: Any, where: str) -> AnyGate:
     try:
         return msgspec.convert({**limits, "kind": kind, "name": name}, struct)
     except msgspec.ValidationError as exc:
-        raise PolicyError(_placed(str(exc), where)) from exc
+        raise PolicyError(_placed(exc, where)) from exc
 
 
-def _placed(message: str, where: str) -> str:
-    """msgspec's "... - at `$.maximum`" turned around, so that the place stands first."""
-    text, _, path = message.partition(" - at `$")
-    path = path.rstrip("`")
-    missing = re.match(r"Object missing required field `(\w+)`", text)
-    if missing:
-        return f"{where}{path}.{missing[1]}: missing; this gate has no default for it"
+def _placed(error: msgspec.ValidationError, where: str) -> str:
+    """A misfit in the policy's words, the place first."""
+    found = misfit_of(error)
+    at = f"{where}.{found.path}" if found.path else where
+    if found.missing is not None:
+        return f"{where}.{found.field(found.missing)}: missing; it has no default"
     # Errors of a struct's own check name their field themselves, and msgspec adds the place of the whole.
-    own = re.match(r"(\w+)( or \w+)?: ", text)
-    return f"{where}{path}.{text}" if own else f"{where}{path}: {text[0].lower()}{text[1:]}"
+    own = re.match(r"(\w+)( or \w+)?: ", found.text)
+    return f"{at}.{found.text}" if own else f"{at}: {found.lowered}"
 
 
 def _one_of(kind: type[enum.StrEnum], value: Any, where: str) -> Any:

@@ -9,7 +9,6 @@ believed.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from comparator.compare import compare
 from comparator.comparison import Comparison, SampleRef, Score
 from comparator.errors import ComparatorError
 from comparator.evidence.rows import Shown
+from comparator.misfit import misfit_of
 from comparator.pair import Pair
 from comparator.records import Arm, CaptureId, Exchange
 
@@ -158,8 +158,14 @@ def _decoded(number: int, raw: bytes | str) -> _Line:
         )
     try:
         return msgspec.convert(_numbers(plain), _Line)
-    except (msgspec.ValidationError, ValueError) as exc:
-        raise ExportLineError(number, _placed(str(exc))) from exc
+    except msgspec.ValidationError as exc:
+        found = misfit_of(exc)
+        if found.missing is not None:
+            raise ExportLineError(number, f"{found.field(found.missing)}: missing") from exc
+        said = f"{found.path}: {found.lowered}" if found.path else found.text
+        raise ExportLineError(number, said) from exc
+    except ValueError as exc:
+        raise ExportLineError(number, str(exc)) from exc
 
 
 def _numbers(value: Any, floats: bool = False) -> Any:
@@ -171,16 +177,6 @@ def _numbers(value: Any, floats: bool = False) -> Any:
     if isinstance(value, dict):
         return {key: _numbers(item, floats or key in _FLOATS) for key, item in value.items()}
     return value
-
-
-def _placed(message: str) -> str:
-    """msgspec's "... - at `$.a.b`" turned around, so that the place stands first."""
-    text, _, path = message.partition(" - at `$")
-    path = path.rstrip("`").lstrip(".")
-    missing = re.match(r"Object missing required field `(\w+)`", text)
-    if missing:
-        return f"{path}{'.' if path else ''}{missing[1]}: missing"
-    return f"{path}: {text[0].lower()}{text[1:]}" if path else text
 
 
 def _comparison(number: int, line: _Line) -> Comparison:

@@ -6,15 +6,15 @@ annotation, as the standard has it by default, and is not checked; write a ``pat
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, NoReturn
+from typing import Any
 
 import jsonschema
 import referencing
 import referencing.exceptions
 
 from policies.scoring.errors import ScoringError
+from policies.strict_json import strict_json
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -36,12 +36,12 @@ def json_of(answer: str, *, in_fence: bool = False) -> Any:
         ValueError: it is none: not JSON, a key given twice, or one of Python's NaN and Infinity.
     """
     try:
-        return _decode(answer)
+        return strict_json(answer)
     except ValueError:
         inside = fenced(answer) if in_fence else None
         if inside is None:
             raise
-        return _decode(inside)
+        return strict_json(inside)
 
 
 def matches_schema(answer: str, schema: dict[str, Any], *, in_fence: bool = False) -> bool:
@@ -63,18 +63,3 @@ def matches_schema(answer: str, schema: dict[str, Any], *, in_fence: bool = Fals
         raise ScoringError(f"schema: $ref {exc.ref!r} leads nowhere; refer to #/$defs/... only") from exc
     except RecursionError as exc:
         raise ScoringError("schema: it refers to itself without end for this answer") from exc
-
-
-def _decode(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a key is given twice")
-    return made
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")

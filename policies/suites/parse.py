@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 import msgspec
 
+from comparator.misfit import Misfit, misfit_of
+from policies.strict_json import strict_json
 from policies.suites.checks import problems_of
 from policies.suites.errors import SuiteError
 from policies.suites.sample import Check, Sample
@@ -17,8 +19,6 @@ from policies.suites.suite import Suite
 
 MOST_SAMPLES = 20_000
 MOST_BYTES = 64 * 2**20
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 _KINDS = ", ".join(str(kind.__struct_config__.tag) for kind in get_args(Check))
 
 
@@ -87,7 +87,7 @@ def sample_schema() -> dict[str, Any]:
 
 def _decode(line: bytes, at: str, problems: list[str]) -> Sample | None:
     try:
-        value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = strict_json(line.decode("utf-8"))
     except UnicodeDecodeError as exc:
         problems.append(f"{at}: byte {exc.start + 1} is no UTF-8; save the file as UTF-8")
         return None
@@ -115,22 +115,19 @@ def _decode(line: bytes, at: str, problems: list[str]) -> Sample | None:
     try:
         return msgspec.convert(value, Sample)
     except msgspec.ValidationError as exc:
-        problems.append(f"{at}: {_placed(str(exc))}")
+        problems.append(f"{at}: {_placed(misfit_of(exc))}")
         return None
 
 
-def _placed(message: str) -> str:
-    """msgspec's "... - at `$.rules[0].pattern`" turned around, so that the place stands first."""
-    text, _, path = message.partition(" - at `$")
-    path = path.rstrip("`").removeprefix(".")
-    within = f"{path}." if path else ""
-    if missing := _MISSING.match(text):
-        return f"{within}{missing[1]}: missing; every sample needs it"
-    if unknown := _UNKNOWN.match(text):
-        return f"{within}{unknown[1]}: unknown field; take it out, or see the schema for its name"
-    if path.endswith(".kind"):
-        return f"{path}: {text.removeprefix('Invalid value ')} is unknown; known are {_KINDS}"
-    return f"{path or 'sample'}: {text[0].lower()}{text[1:]}"
+def _placed(found: Misfit) -> str:
+    """A misfit in the suite's words, the place first."""
+    if found.missing is not None:
+        return f"{found.field(found.missing)}: missing; every sample needs it"
+    if found.unknown is not None:
+        return f"{found.field(found.unknown)}: unknown field; take it out, or see the schema for its name"
+    if found.path.endswith(".kind"):
+        return f"{found.path}: {found.text.removeprefix('Invalid value ')} is unknown; known are {_KINDS}"
+    return f"{found.path or 'sample'}: {found.lowered}"
 
 
 _LONE = re.compile("[\ud800-\udfff]")
@@ -150,20 +147,3 @@ def _half_character(value: Any) -> str | None:
         elif isinstance(one, list):
             left += one
     return None
-
-
-class _RefusedError(ValueError):
-    """JSON that Python would take and that means nothing here."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise _RefusedError(f"{twice}: given twice in one object; keep one")
-    return made
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise _RefusedError(f"{name} is no JSON number; leave it out, or write a finite one")
