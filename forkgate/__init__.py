@@ -5,6 +5,7 @@
 - ``supervisor``: owns the listening sockets; starts, watches and ends the edge workers and the judge.
 - ``judge``: the process behind the edges: link server, mirror, comparator, policies and evidence in one event
   loop.
+- ``fleet``: the engines behind every pool, opened and probed; for the judge, and for checks without one.
 - ``state``: what must outlive a process: rollback latch, last route table, locks.
 - ``admin``, ``telemetry``: the judge as tools see it.
 - ``demo``: the main job on real models, as a story that checks itself.

@@ -13,8 +13,7 @@ from forkgate.checks.report import CheckReport
 from forkgate.checks.self_check import self_check
 from forkgate.config.first_checks import CheckSettings
 from forkgate.config.model import Config
-from forkgate.judge.fleet import Endpoint, Fleet
-from forkgate.judge.mirrors import shadow_pool
+from forkgate.fleet import Endpoint, Fleet, shadow_pool
 from policies.policy import Level
 from proxy.mirror import ShadowPool
 
@@ -23,7 +22,7 @@ PROBE_S = 120.0
 
 
 async def self_check_alone(config: Config, pool: str, settings: CheckSettings, level: Level) -> CheckReport:
-    """The self check of one pool. Raises :class:`forkgate.judge.fleet.FleetError` for unusable TLS files."""
+    """The self check of one pool. Raises :class:`forkgate.fleet.FleetError` for unusable TLS files."""
     async with opened(config, pool) as (at,):
         seed = next(
             (one.global_seed for one in config.rollouts if pool in (one.baseline, one.candidate)), "check"

@@ -27,7 +27,7 @@ class CheckRuns:
     ) -> None:
         """
         Args:
-            rollouts: with the pools whose endpoints somebody probes (``forkgate.judge.mirrors``).
+            rollouts: with the pools whose endpoints somebody probes (``forkgate.fleet``).
         """
         self._config = config
         self._rollouts = {rollout.name: rollout for rollout in rollouts}

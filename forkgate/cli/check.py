@@ -128,7 +128,7 @@ def _level(config: Config, rollout: str | None, asked: LevelName | None) -> Leve
 def _run(check: Coroutine[Any, Any, CheckReport]) -> CheckReport:
     import asyncio
 
-    from forkgate.judge.fleet import FleetError
+    from forkgate.fleet import FleetError
 
     try:
         return asyncio.run(check)

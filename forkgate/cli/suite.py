@@ -135,7 +135,7 @@ def run(
     import asyncio
 
     from forkgate.cli.check import the_rollout
-    from forkgate.judge.fleet import FleetError
+    from forkgate.fleet import FleetError
     from forkgate.suites.alone import counts_of, run_suite
 
     config = read_config(chosen(file, config_file))

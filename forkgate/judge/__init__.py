@@ -16,7 +16,6 @@
 ``checkpoint`` what the next judge must know after a ``kill -9``
 ``journal``    a rollout's events and states as the store keeps them, and back
 ``recompute``  every stored verdict again, from the store's file alone
-``fleet``      engines, opened and probed
 ``mirrors``    the mirror, set up from the configuration
 ``replay``     a stored pair run again
 ``views``      all of it as plain data, for the admin API

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from comparator.records import EngineSample
 from engines.base import OF_ONE_ANSWER, EngineError, EngineUnavailable, Load, Probe
-from forkgate.judge.fleet import Endpoint, Fleet
+from forkgate.fleet import Endpoint, Fleet
 from policies.rollout import RolloutState
 
 log = logging.getLogger(__name__)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from comparator.records import Digest
 from forkgate.checks import CheckRuns
 from forkgate.config.model import Config
-from forkgate.judge.fleet import Fleet
+from forkgate.fleet import Fleet, shadow_pool
 from proxy.ledger import JudgeLedger
-from proxy.mirror import Mirror, MirrorSink, ShadowPool, ShadowRollout
+from proxy.mirror import Mirror, MirrorSink, ShadowRollout
 
 
 def shadow_rollouts(config: Config, fleet: Fleet) -> tuple[ShadowRollout, ...]:
@@ -32,15 +31,3 @@ def open_mirror(config: Config, fleet: Fleet, sink: MirrorSink, ledger: JudgeLed
 def open_checks(config: Config, fleet: Fleet) -> CheckRuns:
     """The checks that rollouts start with, on the same endpoints."""
     return CheckRuns(config, shadow_rollouts(config, fleet))
-
-
-def shadow_pool(config: Config, fleet: Fleet, name: str) -> ShadowPool:
-    """One side of a comparison."""
-    section = config.pool(name)
-    digest = section.environment_digest
-    return ShadowPool(
-        name=name,
-        endpoints=tuple(fleet.endpoints(name)),
-        dedicated=bool(section.shadow_endpoints),
-        declared_digest=Digest(digest) if digest is not None else None,
-    )

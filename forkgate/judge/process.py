@@ -16,10 +16,10 @@ import msgspec
 from engines import open_engine
 from forkgate.admin.server import AdminError, AdminServer
 from forkgate.config.policy import frozen
+from forkgate.fleet import Fleet, FleetError
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
 from forkgate.judge.engine_watch import EngineWatch
-from forkgate.judge.fleet import Fleet, FleetError
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.mirrors import open_checks, open_mirror

@@ -12,7 +12,7 @@ import msgspec
 
 from comparator.evidence import EvidenceError
 from forkgate.admin.port import Refused
-from forkgate.judge.fleet import Fleet
+from forkgate.fleet import Fleet
 from forkgate.judge.judge import Judge
 from forkgate.judge.replay import Replayer
 from forkgate.judge.rollout_view import rollout_view

@@ -10,8 +10,8 @@ import msgspec
 
 from comparator.records import EngineSample, Fact
 from engines.base import Engine, EngineOptions, EngineUnavailable, Load, Probe
+from forkgate.fleet import Fleet
 from forkgate.judge.engine_watch import EngineWatch, facts_of
-from forkgate.judge.fleet import Fleet
 from policies.rollout import RolloutState, Stage, start
 from tests.support.engines import FakeEngine
 from tests.support.judging import config

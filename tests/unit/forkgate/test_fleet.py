@@ -12,10 +12,10 @@ import pytest
 
 from engines import open_engine
 from engines.base import Engine, EngineOptions, EngineUnavailable, Probe
+from forkgate import fleet as module
 from forkgate.config import loads
 from forkgate.config.model import Config
-from forkgate.judge import fleet as module
-from forkgate.judge.fleet import Fleet, FleetError
+from forkgate.fleet import Fleet, FleetError
 from policies.routes import PoolTLS
 from tests.support.certificates import Authority
 from tests.support.engines import FakeEngine

@@ -16,7 +16,7 @@ from comparator.pair import Pair
 from comparator.records import Arm, Sampling
 from engines.base import Engine, EngineOptions, EngineUnavailable
 from forkgate.admin.port import Refused
-from forkgate.judge.fleet import Fleet
+from forkgate.fleet import Fleet
 from forkgate.judge.replay import Replayer, Verdict, judge
 from tests.support.engines import FakeEngine
 from tests.support.exchanges import comparison, exchange, pair, plain_steps

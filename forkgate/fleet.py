@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from comparator.records import Digest
 from engines.base import Engine, EngineError, EngineOptions, Probe
 from forkgate.config.model import Config, PoolSection
+from proxy.mirror import ShadowPool
 
 log = logging.getLogger(__name__)
 
@@ -253,3 +255,15 @@ class Fleet:
             log.warning(
                 "engine does not answer", extra={"pool": pool, "endpoint": one.url, "error": one.error}
             )
+
+
+def shadow_pool(config: Config, fleet: Fleet, name: str) -> ShadowPool:
+    """One side of a comparison."""
+    section = config.pool(name)
+    digest = section.environment_digest
+    return ShadowPool(
+        name=name,
+        endpoints=tuple(fleet.endpoints(name)),
+        dedicated=bool(section.shadow_endpoints),
+        declared_digest=Digest(digest) if digest is not None else None,
+    )
