@@ -35,7 +35,7 @@ from proxy.mirror.pools import ShadowEndpoint, ShadowRollout
 from proxy.mirror.ports import MirrorSink
 from proxy.mirror.question import Question, question_of_capture, question_of_sample
 from proxy.mirror.queue import CaptureQueue, Waiting
-from proxy.mirror.replicate import Stage
+from proxy.mirror.replicate import Shared
 from proxy.mirror.room import Room
 from proxy.mirror.run import ComparisonRun
 from proxy.mirror.samples import Samples
@@ -64,7 +64,7 @@ class Lane:
         self._baseline = Picker(rollout.baseline, sources.monotonic)
         self._candidate = Picker(rollout.candidate, sources.monotonic)
         self._room = Room(rollout, self.budget, self._baseline, self._candidate, sources)
-        self._stage = Stage(rollout=rollout, budget=self.budget, fork_seen=self._tell_fork, sources=sources)
+        self._shared = Shared(rollout=rollout, budget=self.budget, fork_seen=self._tell_fork, sources=sources)
         self._ids = RequestIds(sources.unix)
         self._samples = Samples(rollout.settings.samples_in_flight, self._room, self._begin_sample)
         self._state = LaneState.OPEN
@@ -281,7 +281,7 @@ class Lane:
         if question.control:
             places[Arm.CONTROL] = baseline.another() or baseline
         room = functools.partial(self._room.wait, question.tenant, candidate=question.candidate)
-        return ComparisonRun(self._stage, question, places, call, room)
+        return ComparisonRun(self._shared, question, places, call, room)
 
     async def _run(self, run: ComparisonRun, waiting: Waiting) -> None:
         try:

@@ -40,7 +40,7 @@ from proxy.mirror.seeds import derive_seed
 _LOG = logging.getLogger(__name__)
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What all questions of a rollout share."""
 
     rollout: ShadowRollout
@@ -53,19 +53,19 @@ class ReplicateRun:
     """Runs the arms of one seed. :meth:`run` is called once; the others at any time, on the same loop."""
 
     def __init__(
-        self, stage: Stage, question: Question, encoded: Encoded, places: Mapping[Arm, Place], index: int
+        self, shared: Shared, question: Question, encoded: Encoded, places: Mapping[Arm, Place], index: int
     ) -> None:
         """
         Args:
             places: of the arms that are wanted. A control with the baseline's own place is staggered.
             index: of the replicate, from 0.
         """
-        self._stage = stage
+        self._shared = shared
         self._question = question
         self._encoded = encoded
         self._places = places
         self._plans = {arm: self._plan(arm, index) for arm in places}
-        settings = stage.rollout.settings
+        settings = shared.rollout.settings
         self._tail_tokens = settings.token_only_tail_tokens
         self._limits = ArmLimits(timeout_s=settings.arm_timeout_s, bytes=settings.arm_bytes)
         self._controls = {arm: ArmControl() for arm in places}
@@ -119,7 +119,7 @@ class ReplicateRun:
     # -- the arms -------------------------------------------------------------------------------------
 
     def _plan(self, arm: Arm, index: int) -> ArmPlan:
-        rollout, question, encoded = self._stage.rollout, self._question, self._encoded
+        rollout, question, encoded = self._shared.rollout, self._question, self._encoded
         pool = self._places[arm].pool
         mine = encoded.candidate if arm is Arm.CANDIDATE else encoded.baseline
         seed = derive_seed(rollout.global_seed, question.request_id, index)
@@ -160,13 +160,13 @@ class ReplicateRun:
         self.ends |= {arm: self._end_of(arm) for arm in self._arms}
 
     def _start(self, arm: Arm) -> None:
-        plan, budget = self._plans[arm], self._stage.budget
+        plan, budget = self._plans[arm], self._shared.budget
         budget.asked(plan.pool)
         budget.spend(len(plan.prompt_token_ids), plan.tenant, plan.pool)
         self._arms[arm] = asyncio.create_task(self._arm(arm, plan), name=f"{arm} arm")
 
     async def _arm(self, arm: Arm, plan: ArmPlan) -> Exchange:
-        tenant, pool, spend = plan.tenant, plan.pool, self._stage.budget.spend
+        tenant, pool, spend = plan.tenant, plan.pool, self._shared.budget.spend
         sides = [side for side in self._aligners.items() if arm in (Arm.BASELINE, side[0])]
 
         def feed(steps: tuple[Step, ...]) -> None:
@@ -183,7 +183,7 @@ class ReplicateRun:
                 place.endpoint,
                 msgspec.structs.replace(plan, facts=facts),
                 self._limits,
-                self._stage.sources,
+                self._shared.sources,
                 control=self._controls[arm],
                 on_steps=feed,
             )
@@ -219,7 +219,7 @@ class ReplicateRun:
             None,
             outcome=outcome,
             error=why,
-            started_unix_s=self._stage.sources.unix(),
+            started_unix_s=self._shared.sources.unix(),
         )
 
     # -- forks ----------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class ReplicateRun:
             return  # the finished pair will tell, once it is proved to be evidence
         plan = self._plans[other]
         try:
-            self._stage.fork_seen(
+            self._shared.fork_seen(
                 ForkSeen(
                     capture_id=plan.capture_id,
                     rollout=plan.rollout,

@@ -28,7 +28,7 @@ from proxy.mirror.errors import Dropped
 from proxy.mirror.places import Place
 from proxy.mirror.pools import ShadowEndpoint
 from proxy.mirror.question import Question
-from proxy.mirror.replicate import ReplicateRun, Stage
+from proxy.mirror.replicate import ReplicateRun, Shared
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ class ComparisonRun:
 
     def __init__(
         self,
-        stage: Stage,
+        shared: Shared,
         question: Question,
         places: dict[Arm, Place],
         read_call: Callable[[ShadowEndpoint], Awaitable[Call]],
@@ -51,7 +51,7 @@ class ComparisonRun:
             next_room: returns when a further replicate may start; raises Dropped when none may.
         """
         self.question = question
-        self._stage = stage
+        self._shared = shared
         self._places = places
         self._read_call = read_call
         self._next_room = next_room
@@ -75,13 +75,13 @@ class ComparisonRun:
         question = self.question
         return Comparison(
             capture_id=question.capture_id,
-            rollout=self._stage.rollout.name,
+            rollout=self._shared.rollout.name,
             tenant=question.tenant,
             cluster=cluster_of(call),
             pairs=pairs,
             timing=question.timing,
             sample=question.sample,
-            unix_s=self._stage.sources.unix(),
+            unix_s=self._shared.sources.unix(),
         )
 
     def abort(self, reason: DropReason, detail: str) -> None:
@@ -114,7 +114,7 @@ class ComparisonRun:
             try:
                 if index:
                     await self._until_room()
-                self._replicate = ReplicateRun(self._stage, self.question, encoded, places, index)
+                self._replicate = ReplicateRun(self._shared, self.question, encoded, places, index)
                 found = await self._replicate.run()
             except Dropped:
                 if pairs:
@@ -130,7 +130,7 @@ class ComparisonRun:
     async def _encode(self, call: Call) -> Encoded:
         candidate = self._places.get(Arm.CANDIDATE)
         encoder = Encoder(
-            self._stage.rollout.settings,
+            self._shared.rollout.settings,
             self.question,
             self._places[Arm.BASELINE].endpoint,
             candidate.endpoint if candidate is not None else None,
