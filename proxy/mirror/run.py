@@ -22,7 +22,7 @@ from comparator.pair import Pair
 from comparator.records import Arm
 from engines.base import Call
 from proxy.ledger import DropReason
-from proxy.mirror.cluster import cluster_of
+from proxy.mirror.cluster import read_cluster
 from proxy.mirror.encode import Encoded, Encoder
 from proxy.mirror.errors import Dropped
 from proxy.mirror.places import Place
@@ -68,6 +68,7 @@ class ComparisonRun:
         """
         try:
             call = await self._read_call(self._places[Arm.BASELINE].endpoint)
+            cluster = await read_cluster(call)
             self._raise_if_aborted()
             pairs = await self._pairs(call)
         finally:
@@ -77,7 +78,7 @@ class ComparisonRun:
             capture_id=question.capture_id,
             rollout=self._shared.rollout.name,
             tenant=question.tenant,
-            cluster=cluster_of(call),
+            cluster=cluster,
             pairs=pairs,
             timing=question.timing,
             sample=question.sample,
