@@ -111,25 +111,32 @@ def test_an_old_reading_is_no_count() -> None:
 def test_readings_are_shared_and_at_most_one_is_under_way() -> None:
     class Slow(FakeEngine):
         asked = 0
+        answers: asyncio.Event
 
         async def load(self) -> Load:
             self.asked += 1
-            await asyncio.sleep(0.01)
+            await self.answers.wait()
             return self.now
 
     async def main() -> None:
         rig = Rig()
         slow = rig.endpoint.engine = Slow("http://slow")
-        await asyncio.gather(*(rig.loads.refresh([0]) for _ in range(10)))
+        slow.answers = asyncio.Event()
+        waiting = [asyncio.create_task(rig.loads.refresh([0])) for _ in range(10)]
+        await eventually(lambda: slow.asked, "the reading")
+        slow.answers.set()
+        await asyncio.gather(*waiting)
         assert slow.asked == 1
         await rig.loads.refresh([0])
         assert slow.asked == 1  # within its age
+        slow.answers.clear()
         rig.now_s += LOAD_AGE_S
         first = asyncio.create_task(rig.loads.refresh([0]))
         await asyncio.sleep(0)
         second = asyncio.create_task(rig.loads.refresh([0]))
         await asyncio.sleep(0)
         first.cancel()
+        slow.answers.set()
         await second  # the one who was cancelled took the reading from nobody
         assert slow.asked == 2
         assert rig.loads.arm_starts(0) == Fact(value=1)
