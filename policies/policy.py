@@ -32,7 +32,7 @@ import msgspec
 from comparator.misfit import misfit_of
 from policies.errors import PolicyError
 from policies.gates import KINDS, AnyGate
-from policies.suite_section import STARTER, SuiteSection
+from policies.suite_section import STARTER, ScorerSection, SuiteSection
 from policies.yaml_text import mapping_of
 
 SHIPPED = ("audit", "open-answers", "sampling")
@@ -207,6 +207,9 @@ def _suites(section: Any, where: str) -> dict[str, SuiteSection]:
                 raise PolicyError(
                     f"{place}.{key}: unknown key{_meant(str(key), fields)}; a suite knows {_words(fields)}"
                 )
+        if isinstance(scorers := value.get("scorers"), Mapping):
+            for key, scorer in scorers.items():
+                _check_scorer(scorer, f"{place}.scorers.{key}")
         try:
             suites[name] = msgspec.convert(dict(value), SuiteSection)
         except msgspec.ValidationError as exc:
@@ -216,6 +219,16 @@ def _suites(section: Any, where: str) -> dict[str, SuiteSection]:
                 f"{place}.file: missing; only the shipped suite {STARTER!r} goes without, name a JSONL file"
             )
     return suites
+
+
+def _check_scorer(scorer: Any, place: str) -> None:
+    if not isinstance(scorer, Mapping):
+        named = scorer if isinstance(scorer, str) and ":" in scorer else "FILE.py:FUNCTION"
+        raise PolicyError(f'{place}: {_said(scorer)} is no mapping; write {{python: "{named}"}}')
+    try:
+        msgspec.convert(dict(scorer), ScorerSection)
+    except msgspec.ValidationError as exc:
+        raise PolicyError(_placed(exc, place)) from exc
 
 
 def _check_suites(policy: Policy, where: str) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
@@ -19,6 +19,9 @@ from policies.suites.suite import Suite
 
 MOST_SAMPLES = 20_000
 MOST_BYTES = 64 * 2**20
+_FIELDS = get_type_hints(Sample)
+_REQUIRED = Sample.__struct_fields__[: -len(Sample.__struct_defaults__)]
+_WORD = re.compile(r"\w+")
 _KINDS = ", ".join(str(kind.__struct_config__.tag) for kind in get_args(Check))
 
 
@@ -43,10 +46,9 @@ def parse_suite(data: bytes, where: str, name: str, scorers: Collection[str] = (
         if not line.strip():
             continue
         at = f"{where}:{number}"
-        sample = _decode(line, at, problems)
+        sample = _decode(line, at, problems, scorers)
         if sample is None:
             continue
-        problems.extend(f"{at}: {problem}" for problem in problems_of(sample, scorers))
         if sample.id in first_line:
             problems.append(
                 f"{at}: id: {sample.id!r} is already the id of line {first_line[sample.id]}; "
@@ -85,7 +87,7 @@ def sample_schema() -> dict[str, Any]:
     }
 
 
-def _decode(line: bytes, at: str, problems: list[str]) -> Sample | None:
+def _decode(line: bytes, at: str, problems: list[str], scorers: Collection[str]) -> Sample | None:
     try:
         value = strict_json(line.decode("utf-8"))
     except UnicodeDecodeError as exc:
@@ -112,22 +114,52 @@ def _decode(line: bytes, at: str, problems: list[str]) -> Sample | None:
     if not isinstance(value, dict):
         problems.append(f"{at}: {type(value).__name__} where a JSON object is expected; one sample a line")
         return None
-    try:
-        return msgspec.convert(value, Sample)
-    except msgspec.ValidationError as exc:
-        problems.append(f"{at}: {_placed(misfit_of(exc))}")
-        return None
+    found = _sample_of(value, scorers)
+    problems.extend(f"{at}: {problem}" for problem in found.problems)
+    return found.sample
 
 
-def _placed(found: Misfit) -> str:
-    """A misfit in the suite's words, the place first."""
+class _Found(NamedTuple):
+    sample: Sample | None
+    """None where a field is missing, unknown or of another type."""
+    problems: list[str]
+
+
+def _sample_of(value: dict[str, Any], scorers: Collection[str]) -> _Found:
+    """Field by field, since msgspec alone tells of a line's first misfit; within a field it still does."""
+    unknown = [field for field in value if field not in _FIELDS]
+    problems = [f"{field}: unknown field; take it out, or see the schema for its name" for field in unknown]
+    fits: dict[str, Any] = dict.fromkeys(_REQUIRED, "x")  # stands in for what is told of already
+    bad: set[str] = set()
+    for field, kind in _FIELDS.items():
+        if field in value:
+            try:
+                fits[field] = msgspec.convert(value[field], kind)
+            except msgspec.ValidationError as exc:
+                bad.add(field)
+                problems.append(_placed(misfit_of(exc), field))
+        elif field in _REQUIRED:
+            bad.add(field)
+            problems.append(f"{field}: missing; every sample needs it")
+    sample = Sample(**fits)
+    for problem in problems_of(sample, scorers):
+        # A problem that names a field of which nothing is known may come of the stand-in alone.
+        if bad.isdisjoint(_WORD.findall(problem.partition(": ")[0])):
+            problems.append(problem)
+    return _Found(None if bad or unknown else sample, problems)
+
+
+def _placed(found: Misfit, field: str) -> str:
+    """A misfit within a field, in the suite's words, the place first."""
+    dot = "." if found.path and found.path[0] != "[" else ""
+    found = msgspec.structs.replace(found, path=f"{field}{dot}{found.path}")
     if found.missing is not None:
         return f"{found.field(found.missing)}: missing; every sample needs it"
     if found.unknown is not None:
         return f"{found.field(found.unknown)}: unknown field; take it out, or see the schema for its name"
     if found.path.endswith(".kind"):
         return f"{found.path}: {found.text.removeprefix('Invalid value ')} is unknown; known are {_KINDS}"
-    return f"{found.path or 'sample'}: {found.lowered}"
+    return f"{found.path}: {found.lowered}"
 
 
 _LONE = re.compile("[\ud800-\udfff]")

@@ -104,6 +104,8 @@ def test_everything_wrong_with_a_policys_files_is_told_with_the_rollouts_line(fo
     assert caught.value.lines() == [
         f"{at}suites.mine.scorers.tone.python: scorers/tone.py:1: no Python: invalid syntax; correct it",
         f"{at}suites/mine.jsonl:1: category: missing; every sample needs it",
+        f"{at}suites/mine.jsonl:1: template: missing; every sample needs it",
+        f"{at}suites/mine.jsonl:1: messages, prompt: neither given; a sample has exactly one of them",
         f"{at}suites/mine.jsonl:3: id: 'b' is already the id of line 2; give each sample its own",
     ]
 

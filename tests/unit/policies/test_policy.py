@@ -258,9 +258,17 @@ REFUSED = [
     (
         HEAD + "gates: {token_equality: {}}\nsuites: {starter: {scorers: {tone: {python: tone.py}}}}",
         (
-            "p: suites.starter.scorers[...].python: 'tone.py' is not FILE.py:FUNCTION, such as "
+            "p: suites.starter.scorers.tone.python: 'tone.py' is not FILE.py:FUNCTION, such as "
             "'scorers/tone.py:score'"
         ),
+    ),
+    (
+        HEAD + 'gates: {token_equality: {}}\nsuites: {starter: {scorers: {tone: "tone.py:score"}}}',
+        ("p: suites.starter.scorers.tone: 'tone.py:score' is no mapping; write {python: \"tone.py:score\"}"),
+    ),
+    (
+        HEAD + "gates: {token_equality: {}}\nsuites: {starter: {scorers: {tone: tone}}}",
+        "p: suites.starter.scorers.tone: 'tone' is no mapping; write {python: \"FILE.py:FUNCTION\"}",
     ),
     (
         HEAD + 'gates: {rule_cases: {suite: m}}\nsuites: {m: {file: "a\\0b"}}',

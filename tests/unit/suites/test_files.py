@@ -109,6 +109,9 @@ def test_problems_of_files_and_samples_come_together(tmp_path: Path) -> None:
         "suites.mine.scorers.tone.python: no such file: 'DIR/none.py'",
         "suites.mine.refusal_rules: no such file: 'DIR/rules.yaml'",
         "mine.jsonl:1: id: missing; every sample needs it",
+        "mine.jsonl:1: category: missing; every sample needs it",
+        "mine.jsonl:1: template: missing; every sample needs it",
+        "mine.jsonl:1: messages, prompt: neither given; a sample has exactly one of them",
     ]
 
 

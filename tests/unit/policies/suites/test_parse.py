@@ -211,6 +211,25 @@ def test_every_fault_of_every_line_is_told_at_once():
     )
 
 
+def test_every_misfit_of_a_line_is_told_and_what_it_has_is_checked_all_the_same():
+    bad = {"id": " ", "messages": "hi", "temprature": 0, "max_tokens": "9", "prompt": "", "stop": [""]}
+    assert problems(bad | {"answer": {"kind": "python", "scorer": "x"}, "rules": [{"kind": "exat"}]}) == (
+        "s.jsonl:1: temprature: unknown field; take it out, or see the schema for its name",
+        "s.jsonl:1: category: missing; every sample needs it",
+        "s.jsonl:1: template: missing; every sample needs it",
+        "s.jsonl:1: messages: expected `array`, got `str`",
+        "s.jsonl:1: max_tokens: expected `int`, got `str`",
+        "s.jsonl:1: rules[0].kind: 'exat' is unknown; known are exact, regex, json_schema, numeric, python",
+        "s.jsonl:1: id: ' ' is not 1-200 printable characters, no space at the ends; give a short name",
+        "s.jsonl:1: prompt: empty; there is nothing to continue",
+        "s.jsonl:1: stop[0]: empty; it would stop before the first token",
+        (
+            "s.jsonl:1: answer.scorer: 'x' is unknown; the policy names none: "
+            "add it to the policy under suites.NAME.scorers"
+        ),
+    )
+
+
 def test_problems_are_bounded_and_the_rest_is_counted():
     found = problems(*[sample(id=f"{i}", max_tokens=0) for i in range(MOST_PROBLEMS + 7)])
     assert len(found) == MOST_PROBLEMS + 1
