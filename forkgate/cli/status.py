@@ -110,6 +110,15 @@ def load_line(load: dict[str, Any]) -> str:
     )
 
 
+def canary_line(rollout: dict[str, Any]) -> list[str]:
+    """Where the canary tenants' live traffic is routed now; a hold alone moves none of it."""
+    if not rollout["canary_tenants"]:
+        return []
+    if rollout["state"] == "canary":
+        return [f"  their live traffic goes to {rollout['candidate']} now"]
+    return [f"  their live traffic goes home now, none of it to {rollout['candidate']}"]
+
+
 def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     """One rollout: where it stands, why, and what each gate says."""
     policy = rollout["policy"]
@@ -117,6 +126,7 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
         f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['state']}",
         f"  policy {policy['name']} {policy['digest']}, level {policy['level']}, alpha {policy['alpha']:g}",
         f"  canary tenants: {', '.join(rollout['canary_tenants']) or 'none'}",
+        *canary_line(rollout),
     ]
     lines += [check_line(check) for check in rollout["checks"]]
     lines += [suite_line(suite) for suite in rollout["suites"]]

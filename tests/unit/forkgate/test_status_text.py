@@ -161,6 +161,22 @@ def test_check_that_failed_is_told_with_the_way_on() -> None:
     assert standing(rollout) is Exit.INCONCLUSIVE
 
 
+def test_where_canary_tenants_go_now_is_told() -> None:
+    made = start(plan())
+    assert "  their live traffic goes to new now" in rollout_lines(viewed(made))
+    home = "  their live traffic goes home now, none of it to new"
+    assert home in rollout_lines(viewed(start(plan(checks=(CheckKind.SELF_CHECK,)))))
+    forked, _ = step(made, Observed(items=(fork_seen("c"),), unix_s=1.0))
+    assert home in rollout_lines(viewed(forked))
+    slow = holds.plan(holds.Slow(says=((Answer.FAIL, False),))).policy
+    held, _ = step(start(plan(policy=slow)), holds.ITEM)
+    assert held.held is not None
+    assert "  their live traffic goes to new now" in rollout_lines(viewed(held))
+    assert not [
+        line for line in rollout_lines(viewed(start(plan(canary_tenants=())))) if "live traffic" in line
+    ]
+
+
 def test_choice_is_told_way_by_way() -> None:
     slow = holds.plan(holds.Slow(says=((Answer.FAIL, False),)))
     lines = rollout_lines(viewed(step(start(slow), holds.ITEM)[0]))
