@@ -212,6 +212,7 @@ def _identity(options: EngineServerOptions, artifact_digest: str, matmul: Matmul
         "attention.cascade": False,
         "speculative": False,
         "deterministic": False,
+        "determinism.settings": "none",
         "determinism.batch_invariant": False,
         "parallel.tensor": 1,
         "parallel.pipeline": 1,

@@ -70,7 +70,9 @@ def test_no_lie_of_a_candidate_reaches_a_client_or_counts_as_evidence(tmp_path: 
             asked += EACH
             await one.quiet(captured=asked)
             gate = await _gate(one)
-            assert (gate["answer"], gate["n"]) == ("inconclusive", 2 * EACH)
+            # Compared like the first time; the same prompts again are no new evidence.
+            assert (gate["answer"], gate["n"]) == ("inconclusive", EACH)
+            assert (await one.admin("/v1/rollouts/old-to-new"))["compared"] == 2 * EACH
 
             # Other tokens are a fork. What follows has no shadow: the same bytes to client and engine.
             await new.set("forks at token 2")

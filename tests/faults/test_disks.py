@@ -158,9 +158,10 @@ def test_disk_that_refuses_every_write_lets_the_flip_out_and_says_it_is_not_dura
             await dropped(one, "evidence_failed")
             await new.set("forks at token 2")
             assert await ask(one, "acme", "it forks") == "new"
-            found = await one.until("the rollback", state="rolled_back")
-            await one.obeyed()
+            await one.until("the rollback", state="rolled_back")
+            await one.obeyed()  # the flip went out, so what became of the latch's write is known
             await new.set()
+            found = await one.until("the rollback", state="rolled_back")
             assert found["latched"]["durable"] is False
             assert read_latch(one.state / "rollback.latch").latched == {}
             await troubled(one, "the rollback latch is not durable")
