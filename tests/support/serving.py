@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import all_obey
+
 READY_S = 120.0
 """Engines are probed with real generations; on a busy machine that takes a while."""
 SETTLE_S = 120.0
@@ -121,8 +123,7 @@ class Serving:
         """Wait until every edge routes by the judge's present table."""
 
         def obeyed() -> bool:
-            status = self.admin("/v1/status")
-            return all(edge["epoch"] == status["epoch"] for edge in status["edges"] if edge["connected"])
+            return all_obey(self.admin("/v1/status"))
 
         self.until("every edge has acknowledged", obeyed)
 

@@ -19,7 +19,7 @@ import psutil
 
 from tests.support.saboteur import StubProcess
 from tests.support.sidecar import Sidecar, eventually_async
-from tests.support.waiting import eventually
+from tests.support.waiting import all_obey, eventually
 
 SEAMS = Path(__file__).resolve().parent / "seams"
 
@@ -137,9 +137,7 @@ class Stack(Sidecar):
         """Every edge routes by the judge's present table."""
 
         async def all_do() -> bool:
-            status = await self.status()
-            edges = [edge for edge in status["edges"] if edge["connected"]]
-            return len(edges) >= self.workers and all(edge["epoch"] == status["epoch"] for edge in edges)
+            return all_obey(await self.status(), self.workers)
 
         await eventually_async(all_do, "every edge's acknowledgement")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 PATIENCE_S = 30.0
 """Far above anything seen on a busy machine: a test that needs it has failed."""
@@ -26,3 +27,21 @@ def until(condition: Callable[[], object], what: str = "") -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"did not come true in {PATIENCE_S:.0f} s: {what or condition}")
         time.sleep(0.005)
+
+
+def all_obey(status: dict[str, Any], workers: int = 0) -> bool:
+    """Does every connected edge route by the judge's present table, and is each rollback in it?
+
+    A rollout is shown as rolled back from the moment of its verdict; its table follows the latch's write, a
+    few milliseconds later.
+
+    Args:
+        status: of ``/v1/status``.
+        workers: edges that must be connected, at least.
+    """
+    edges = [edge for edge in status["edges"] if edge["connected"]]
+    latches = [one["latched"] for one in status["rollouts"] if one["latched"] is not None]
+    flipped = all(
+        one["epoch"] is not None and one["epoch"] <= status["epoch"] for one in latches if one["durable"]
+    )
+    return flipped and len(edges) >= workers and all(edge["epoch"] == status["epoch"] for edge in edges)

@@ -14,7 +14,7 @@ import aiohttp
 
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, alive, eventually_async, sidecar
-from tests.support.waiting import eventually
+from tests.support.waiting import all_obey, eventually
 
 Test = Callable[[Sidecar, FakeVllm, FakeVllm], Coroutine[Any, Any, None]]
 
@@ -63,8 +63,7 @@ async def published(one: Sidecar) -> None:
     """Every edge routes by the judge's present table."""
 
     async def obeyed() -> bool:
-        status = await one.status()
-        return all(edge["epoch"] == status["epoch"] for edge in status["edges"] if edge["connected"])
+        return all_obey(await one.status())
 
     await eventually_async(obeyed, "every edge's acknowledgement")
 
