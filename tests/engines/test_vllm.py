@@ -195,18 +195,21 @@ def test_bfloat16_and_float32_fork(vllm: Vllm) -> None:
 def test_alone_and_in_a_crowd_fork(vllm: Vllm) -> None:
     """The schedule changes the numbers, and a near tie tips. Same server, same prompts, same parameters.
 
-    float32, because its kernels are blocked: whether bfloat16 moves with the batch depends on the CPU (with
-    AVX-512 it does; vLLM's plain kernels without it are the same for any number of rows).
+    Which precision moves with the batch depends on the CPU: float32 where its kernels are blocked, bfloat16
+    with AVX-512 or AMX (vLLM's plain kernels without them are the same for any number of rows).
     """
-    compared = pairs(
-        vllm.answers("float32", Ask.TIED, concurrent=1), vllm.answers("float32", Ask.TIED, concurrent=8)
-    )
-    assert [pair.set_aside for pair in compared] == [None] * len(LONG_PROMPTS)
-    forks = [pair.fork for pair in compared if pair.fork is not None]
-    assert forks, "8 prompts at a tie gave the same tokens alone and 8 at a time"
-    for fork in forks:
-        assert fork.max_error_nats is not None
-        assert fork.max_error_nats < 1e-2  # rounding, not another model
+    for dtype, rounding_nats in (("float32", 1e-2), ("bfloat16", 1.0)):
+        compared = pairs(
+            vllm.answers(dtype, Ask.TIED, concurrent=1), vllm.answers(dtype, Ask.TIED, concurrent=8)
+        )
+        assert [pair.set_aside for pair in compared] == [None] * len(LONG_PROMPTS)
+        forks = [pair.fork for pair in compared if pair.fork is not None]
+        for fork in forks:
+            assert fork.max_error_nats is not None
+            assert fork.max_error_nats < rounding_nats  # rounding, not another model
+        if forks:
+            return
+    raise AssertionError("8 prompts at a tie gave the same tokens alone and 8 at a time, in both precisions")
 
 
 def test_alone_and_alone_again_do_not_fork(vllm: Vllm) -> None:
@@ -220,7 +223,10 @@ def test_alone_and_alone_again_do_not_fork(vllm: Vllm) -> None:
 
 
 def test_logprobs_are_those_of_the_model(vllm: Vllm, model_dir: pathlib.Path) -> None:
-    """vLLM's float32 top-20 against transformers' own logits, at every step of an answer."""
+    """vLLM's float32 top-20 against transformers' own logits, at every step of an answer.
+
+    Within .02 nats: vLLM's AVX-512 kernels are off by some thousandths; another model is by whole nats.
+    """
     loaded = reference.load(EngineServerOptions(model_dir=str(model_dir), threads=2))
     exchange = vllm.answers("float32", Ask.SHORT, concurrent=1)[0]
     ids = [*exchange.prompt_token_ids, *exchange.token_ids]
@@ -232,5 +238,5 @@ def test_logprobs_are_those_of_the_model(vllm: Vllm, model_dir: pathlib.Path) ->
         assert len(step.top_ids) == 20
         assert step.token_id == step.top_ids[0]
         told = torch.tensor(step.top_logprobs)
-        assert torch.allclose(told, expected[place][list(step.top_ids)], atol=2e-3)
-        assert torch.allclose(told, expected[place].topk(20).values, atol=2e-3)
+        assert torch.allclose(told, expected[place][list(step.top_ids)], atol=2e-2)
+        assert torch.allclose(told, expected[place].topk(20).values, atol=2e-2)
