@@ -112,6 +112,16 @@ class Margins(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def share_span(ones: int, zeros: int) -> Span:
+    """The 95 % confidence sequence of a share, to be read beside a verdict. At least one observation."""
+    values = [(value, count) for value, count in ((0.0, zeros), (1.0, ones)) if count]
+    counts = Counts(values=tuple(v for v, _ in values), counts=tuple(c for _, c in values))
+    found = mean_interval(counts, INTERVAL_ALPHA, lower=0.0)
+    assert found.low is not None
+    assert found.high is not None
+    return found.low, found.high
+
+
 def check_margins(margin: float, promotion_margin: float | None, steps: int, unit: str) -> None:
     """Refuse margins that mean nothing, or that nothing could pass.
 

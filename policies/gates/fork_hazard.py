@@ -33,12 +33,12 @@ import msgspec
 from comparator.comparison import Comparison, Triple
 from comparator.pair import Pair
 from comparator.records import Outcome
-from comparator.sequential import BernoulliTest, Counts, Mixture, Tally, mean_interval, shortfall
+from comparator.sequential import BernoulliTest, Mixture, Tally, shortfall
 from comparator.sequential import fork_hazard as earlier_than
 from comparator.sequential.elementary import log, log_sum_exp
 from comparator.taxonomy import drawn_by_another
 from policies.gates.base import Alpha, Evidence
-from policies.gates.betting import INTERVAL_ALPHA, Look, answer_of, check_at_least, undecided
+from policies.gates.betting import Look, answer_of, check_at_least, share_span, undecided
 from policies.verdict import Answer, Verdict
 
 _MOST_RATIO = 100.0
@@ -146,7 +146,7 @@ class ForkHazard(
         first = state.first.add(x)
         look = state.look
         if x is not None and look.due(first.n):
-            look = Look(n=first.n, span=_span(first))
+            look = Look(n=first.n, span=share_span(first.ones, first.zeros))
         last_id = evidence.capture_id if x else state.last_id
         return msgspec.structs.replace(state, first=first, look=look, last_id=last_id)
 
@@ -245,16 +245,6 @@ def _forked_at(pair: Pair) -> tuple[float, bool]:
     if pair.right.outcome is Outcome.COMPLETED:
         return math.inf, True
     return float(min(len(pair.left.steps), len(pair.right.steps))), False
-
-
-def _span(first: Tally) -> tuple[float, float]:
-    values = [(0.0, first.zeros), (1.0, first.ones)]
-    kept = [(value, count) for value, count in values if count]
-    counts = Counts(values=tuple(v for v, _ in kept), counts=tuple(c for _, c in kept))
-    found = mean_interval(counts, INTERVAL_ALPHA, lower=0.0)
-    assert found.low is not None
-    assert found.high is not None
-    return found.low, found.high
 
 
 @functools.lru_cache(maxsize=64)

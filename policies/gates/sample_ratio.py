@@ -35,17 +35,15 @@ from comparator.outcomes import NOT_ITS_FAULT, failed, live_failed
 from comparator.records import LiveRecord, Outcome
 from comparator.sequential import (
     BernoulliTest,
-    Counts,
     RatioState,
     SampleRatioTest,
     Tally,
     exceedance,
-    mean_interval,
     rejects,
     shortfall,
 )
 from policies.gates.base import Alpha, Evidence
-from policies.gates.betting import INTERVAL_ALPHA, Look, check_at_least, undecided
+from policies.gates.betting import Look, check_at_least, share_span, undecided
 from policies.verdict import Answer, Verdict
 
 
@@ -136,7 +134,7 @@ class SampleRatio(
             return state
         copied, look = state.copied.add(0 if record.sampled else 1), state.look
         if look.due(copied.n):
-            look = Look(n=copied.n, span=_span(copied))
+            look = Look(n=copied.n, span=share_span(*copied.counts))
         return msgspec.structs.replace(state, copied=copied, look=look)
 
     def verdict(self, state: SampleRatioState, alpha: Alpha) -> Verdict:
@@ -191,16 +189,6 @@ def _missing(comparison: Comparison) -> bool | None:
     if pair.set_aside in NOT_ITS_FAULT or Outcome.ABORTED in ends:
         return None
     return failed(pair.right)
-
-
-def _span(copied: RatioState) -> tuple[float, float]:
-    kept = [(value, count) for value, count in zip((1.0, 0.0), copied.counts, strict=True) if count]
-    kept.sort()
-    counts = Counts(values=tuple(v for v, _ in kept), counts=tuple(c for _, c in kept))
-    found = mean_interval(counts, INTERVAL_ALPHA, lower=0.0)
-    assert found.low is not None
-    assert found.high is not None
-    return found.low, found.high
 
 
 @functools.lru_cache(maxsize=64)
