@@ -59,6 +59,8 @@ def ended_unix_s(record: LiveRecord) -> float:
 
 def live_failed(record: LiveRecord) -> bool | None:
     """Did the pool that the record was routed to fail it? None: it says nothing about that pool."""
+    if record.aborted_by == "flip":
+        return None  # taken from its pool by ours, whatever became of it then
     if record.retried or record.aborted_by in ("upstream", "timeout") or record.status >= 500:
         return True
     if record.aborted_by in ("client", "drain") or record.status == 0 or 400 <= record.status < 500:

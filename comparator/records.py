@@ -157,7 +157,7 @@ class LiveRecord(msgspec.Struct, frozen=True, gc=False):
     total_s: float
     request_bytes: int
     response_bytes: int
-    aborted_by: str  # "", "client", "upstream", "timeout", "drain"
+    aborted_by: str  # "", "client", "upstream", "timeout", "drain", "flip" (its tenant was sent elsewhere)
     retried: bool  # answered by home after the candidate failed
     canary: bool
     sampled: bool

@@ -59,6 +59,9 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         pools: every pool that ``home`` and ``routes`` name.
         routes: tenant to pool, for canary tenants only.
         mirrors: what to copy.
+        aborts: pools at which no request may finish once its tenant is routed elsewhere. One under way there
+            is answered by home, if no byte of its answer was sent yet and its body was kept; else it is
+            broken off. At other pools it finishes.
         cause: why this table replaced the last one, in words for the log.
         rolled_back: rollouts that stand rolled back, with the epoch that announced it. Edges do not read it;
             it lets the next judge know of a rollback whose latch the disk refused.
@@ -69,6 +72,7 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pools: tuple[Pool, ...]
     routes: dict[TenantName, PoolName] = {}
     mirrors: tuple[MirrorRule, ...] = ()
+    aborts: tuple[PoolName, ...] = ()
     cause: str = ""
     rolled_back: dict[RolloutName, int] = {}
 

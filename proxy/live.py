@@ -22,7 +22,8 @@ ABORTED_BY_CLIENT = 1
 ABORTED_BY_UPSTREAM = 2
 ABORTED_BY_TIMEOUT = 3
 ABORTED_BY_DRAIN = 4
-ABORTED_BY = ("", "client", "upstream", "timeout", "drain")
+ABORTED_BY_FLIP = 5
+ABORTED_BY = ("", "client", "upstream", "timeout", "drain", "flip")
 """Index is the wire's number; the value is ``LiveRecord.aborted_by``."""
 
 FLAG_RETRIED = 1

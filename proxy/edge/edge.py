@@ -162,6 +162,17 @@ class Edge:
             if exchange is not None and self.router.route(exchange.tenant, now) is not exchange.pool:
                 self.tunnels.discard(client)
                 client.deadline = now + self.settings.timeouts.tunnel_grace_s
+        table = self.router.table
+        if table.aborts:
+            # By the table, not by where the router sends it now: a judge that is away breaks nothing off.
+            for client in list(self.connections):
+                exchange = client.exchange
+                if (
+                    exchange is not None
+                    and exchange.pool.name in table.aborts
+                    and table.routes.get(exchange.tenant, table.home) != exchange.pool.name
+                ):
+                    exchange.sent_elsewhere()
 
     def bug(self, client: ClientConnection) -> None:
         """An exception that should not be: give up this one connection, keep the worker."""

@@ -18,6 +18,7 @@ from proxy.edge.framing import BodyReader, CloseBody, answer_body
 from proxy.edge.sampling import Capture
 from proxy.ledger import DropReason
 from proxy.live import (
+    ABORTED_BY_FLIP,
     ABORTED_BY_NOBODY,
     ABORTED_BY_UPSTREAM,
     FLAG_CANARY,
@@ -56,6 +57,8 @@ class Exchange:
     upstream: UpstreamConnection | None = None
     first_byte_s = _NAN
     flags = 0
+    flipped = False
+    """Its tenant was sent elsewhere while it was under way, and its pool may not finish it."""
     interim = 0
     kept_bytes = 0
     response_bytes = 0
@@ -340,6 +343,17 @@ class Exchange:
             self.pool.unanswered(upstream.endpoint, monotonic())
         self._give_up(status, code, message, aborted_by)
 
+    def sent_elsewhere(self) -> None:
+        """A flip took its tenant from its pool, and nothing may finish there (``RouteTable.aborts``)."""
+        self.flipped = True
+        if self.answer >= states.ANSWER_BODY:
+            self.break_off(ABORTED_BY_FLIP)
+            return
+        self.stop_dialing()
+        if not self._go_home():
+            message = f"pool {self.pool.name!r} is no longer this tenant's, send the request again"
+            self.client.refuse(RefusalError(503, "sent_elsewhere", message), ABORTED_BY_FLIP)
+
     def _give_up(self, status: int, code: str, message: str, aborted_by: int = ABORTED_BY_UPSTREAM) -> None:
         """This attempt ends before a head was forwarded: home, if this was a canary, else an error answer."""
         self.edge.counts.upstream_failures += 1
@@ -439,7 +453,7 @@ class Exchange:
                 now - self.started,
                 self.request_bytes,
                 self.response_bytes,
-                aborted_by,
+                ABORTED_BY_FLIP if self.flipped else aborted_by,
                 self.flags,
             )
         except Exception:

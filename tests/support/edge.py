@@ -115,8 +115,11 @@ def table(
     routes: dict[str, str] | None = None,
     percent: float = 0.0,
     tenants: tuple[str, ...] = (),
+    to: str = "home",
+    aborts: tuple[str, ...] = (),
 ) -> RouteTable:
-    """Pools ``home`` and ``candidate`` at these base URLs, and one mirror rule ``rollout``."""
+    """Pools ``home`` and ``candidate`` at these base URLs, and one mirror rule ``rollout``; ``to`` is where
+    tenants without a route go."""
 
     def urls(value: str | tuple[str, ...]) -> tuple[str, ...]:
         return (value,) if isinstance(value, str) else value
@@ -125,7 +128,9 @@ def table(
     if candidate is not None:
         pools.append(Pool(name="candidate", endpoints=urls(candidate)))
     mirrors = (MirrorRule(rollout="rollout", percent=percent, tenants=tenants),) if percent else ()
-    return RouteTable(epoch=epoch, home="home", pools=tuple(pools), routes=routes or {}, mirrors=mirrors)
+    return RouteTable(
+        epoch=epoch, home=to, pools=tuple(pools), routes=routes or {}, mirrors=mirrors, aborts=aborts
+    )
 
 
 def settings(initial: RouteTable, **changes: Any) -> EdgeSettings:

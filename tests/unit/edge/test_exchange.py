@@ -15,6 +15,7 @@ from policies.routes import TenantName
 from proxy.edge import states
 from proxy.edge.errors import SettingsError
 from proxy.edge.settings import Identity, Limits, Timeouts
+from proxy.live import ABORTED_BY
 from tests.support.edge import (
     TRUSTED,
     Transcript,
@@ -889,6 +890,102 @@ def test_a_flip_closes_tunnels_after_a_grace_and_takes_the_next_request_of_a_kep
     assert not wire.closing
     edge.sweep(10.1)
     assert wire.closing
+
+
+# -- a flip where nothing may finish ----------------------------------------------------------------
+
+
+def flip(edge: Transcript, *, epoch: int = 2, **rest: Any) -> None:
+    rest.setdefault("aborts", ("candidate",))
+    edge.router(table("http://home:1", "http://candidate:1", epoch=epoch, **rest))
+
+
+@pytest.mark.parametrize("at", ["dialing", "waiting", "half asked", "interim answer"])
+def test_a_request_without_an_answer_is_answered_by_home_where_a_flip_aborts(at: str) -> None:
+    edge = canary()
+    client, wire = edge.client()
+    whole = post(b"hello", "/v1/completions", ACME)
+    client.data_received(whole[:-2] if at == "half asked" else whole)
+    if at != "dialing":
+        upstream, pool = edge.accept()
+        assert upstream.endpoint.host == "candidate"
+        if at == "interim answer":
+            upstream.data_received(b"HTTP/1.1 102 Processing\r\n\r\n")
+    flip(edge)
+    if at != "dialing":
+        assert pool.closing
+    home, home_wire = edge.accept()
+    assert home.endpoint.host == "home"
+    if at == "half asked":
+        client.data_received(whole[-2:])
+    assert home_wire.sent.endswith(b"hello")
+    home.data_received(answer(b"from home"))
+    assert wire.sent.endswith(b"from home")
+    assert client.ask == states.IDLE, "its connection lives on"
+    (record,) = edge.port.records
+    assert (record.pool, record.status, ABORTED_BY[record.aborted_by]) == ("home", 200, "flip")
+    assert all(endpoint.in_flight == 0 for pool in edge.router.pools() for endpoint in pool.endpoints)
+
+
+def test_an_answer_under_way_is_broken_off_where_a_flip_aborts() -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    upstream, pool = edge.accept()
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+    flip(edge)
+    assert pool.closing
+    assert wire.closing
+    assert not wire.sent.endswith(b"0\r\n\r\n"), "no client takes it for whole"
+    (record,) = edge.port.records
+    assert (record.pool, record.status, ABORTED_BY[record.aborted_by]) == ("candidate", 200, "flip")
+
+
+def test_a_request_that_was_not_kept_is_refused_in_words_where_a_flip_aborts() -> None:
+    edge = canary(limits=Limits(retry_body_bytes=4))
+    client, wire = edge.client()
+    whole = post(b"hello, hello", "/v1/completions", ACME)
+    client.data_received(whole[:-12])
+    edge.accept()
+    client.data_received(whole[-12:])
+    flip(edge)
+    assert status_of(wire.sent) == 503
+    assert error_of(wire.sent.partition(b"\r\n\r\n")[2])["code"] == "sent_elsewhere"
+    assert ABORTED_BY[edge.port.records[0].aborted_by] == "flip"
+
+
+def test_a_flip_that_aborts_leaves_everybody_else_alone() -> None:
+    """Another tenant on the same candidate, those at home, and any flip that is not this tenant's."""
+    routes = {"acme": "candidate", "globex": "candidate"}
+    edge = core(table("http://home:1", "http://candidate:1", routes=routes, aborts=("candidate",)))
+    wires = []
+    for tenant in ("acme", "globex", "unknown"):
+        client, wire = edge.client()
+        client.data_received(post(b"hello", "/v1/completions", f"X-Tenant: {tenant}"))
+        upstream, _ = edge.accept()
+        upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        wires.append(wire)
+    flip(edge, routes=routes)
+    assert not any(wire.closing for wire in wires)
+    flip(edge, epoch=3, routes={"globex": "candidate"})
+    assert [wire.closing for wire in wires] == [True, False, False]
+    # The home moves to the candidate: who was there stays there, and what home still answers may finish.
+    flip(edge, epoch=4, to="candidate")
+    assert [wire.closing for wire in wires] == [True, False, False]
+    flip(edge, epoch=5)
+    assert [wire.closing for wire in wires] == [True, True, False]
+
+
+def test_a_judge_that_is_away_breaks_nothing_off() -> None:
+    edge = canary(judge="unix:/nobody", judge_grace_s=10.0)
+    flip(edge, routes={"acme": "candidate"})
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    upstream, _ = edge.accept()
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+    edge.sweep(monotonic() + 20.0)
+    assert edge.router.in_grace_home
+    assert not wire.closing
 
 
 # -- the end ---------------------------------------------------------------------------------------

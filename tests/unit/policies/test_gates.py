@@ -121,6 +121,8 @@ class TestErrorRate:
             live(canary=True, status=429),
             live(canary=True, aborted_by="client"),
             live(canary=True, aborted_by="drain"),
+            live(canary=True, aborted_by="flip", status=503),
+            live(canary=True, aborted_by="flip", retried=True, pool="old"),
             live(canary=True, status=0, aborted_by="client"),
             live(canary=False, status=500),
             pair((1,), (1,), right={"outcome": Outcome.FAILED}),
