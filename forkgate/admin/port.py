@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,18 @@ class Refused(Exception):  # noqa: N818 - reads as the fact that it is
         self.status = status
         self.param = param
         self.code = code
+
+
+class Verb(enum.StrEnum):
+    """What a person may tell a rollout."""
+
+    START = "start"
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROMOTE = "promote"  # one step on, whatever the step is
+    ROLLBACK = "rollback"
+    ABORT = "abort"
+    LIFT = "lift"
 
 
 class AdminPort(Protocol):
@@ -33,8 +46,22 @@ class AdminPort(Protocol):
         """Raises Refused (404) for an unknown name."""
         ...
 
-    async def lift(self, name: str, reason: str) -> dict[str, Any]:
-        """Raises Refused: 404 unknown, 409 not rolled back."""
+    def plan(self, name: str) -> dict[str, Any]:
+        """Its steps, where it stands, and what each waits for. Raises Refused (404)."""
+        ...
+
+    async def act(
+        self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
+    ) -> dict[str, Any]:
+        """Tell a rollout something; journalled with who and why before it is answered.
+
+        Args:
+            tenant: with ``lift``, the one tenant that may leave home again.
+
+        Raises:
+            Refused: 404 unknown; 409 with all that stands in the way, in words; 503 when the disk will not
+                take what must be durable.
+        """
         ...
 
     async def replay(self, capture_id: str, replicate: int, arm: str) -> dict[str, Any]:

@@ -7,18 +7,16 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import Any
 
-import orjson
 from aiohttp import web
 
 from forkgate.admin.errors import errors, json_response
 from forkgate.admin.evidence import EvidenceRoutes
-from forkgate.admin.port import AdminPort, Refused
+from forkgate.admin.port import AdminPort
+from forkgate.admin.rollouts import RolloutRoutes
 
 SOCKET_MODE = 0o600
 MAX_BODY_BYTES = 65_536
-MAX_REASON_CHARS = 2_000
 
 
 class AdminError(Exception):
@@ -36,9 +34,7 @@ class AdminServer:
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/v1/status", self._status)
         app.router.add_get("/v1/ledger", self._ledger)
-        app.router.add_get("/v1/rollouts", self._rollouts)
-        app.router.add_get("/v1/rollouts/{name}", self._rollout)
-        app.router.add_post("/v1/rollouts/{name}/lift", self._lift)
+        RolloutRoutes(judge).add_to(app.router)
         EvidenceRoutes(judge).add_to(app.router)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
 
@@ -64,33 +60,6 @@ class AdminServer:
 
     async def _ledger(self, _request: web.Request) -> web.Response:
         return json_response(self._judge.ledger())
-
-    async def _rollouts(self, _request: web.Request) -> web.Response:
-        return json_response({"rollouts": self._judge.rollouts()})
-
-    async def _rollout(self, request: web.Request) -> web.Response:
-        return json_response(self._judge.rollout(request.match_info["name"]))
-
-    async def _lift(self, request: web.Request) -> web.Response:
-        body = await _object(request)
-        reason = body.get("reason")
-        if not isinstance(reason, str) or not reason.strip():
-            raise Refused(400, "reason: missing, say why it is safe to go on", param="reason")
-        if len(reason) > MAX_REASON_CHARS:
-            raise Refused(
-                400, f"reason: {len(reason)} characters, at most {MAX_REASON_CHARS}", param="reason"
-            )
-        return json_response(await self._judge.lift(request.match_info["name"], reason.strip()))
-
-
-async def _object(request: web.Request) -> dict[str, Any]:
-    try:
-        body = orjson.loads(await request.read())
-    except orjson.JSONDecodeError as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise Refused(400, "the body is not a JSON object")
-    return body
 
 
 def _bind(path: Path) -> socket.socket:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from comparator.evidence import EvidenceError
-from forkgate.admin.port import Refused
+from forkgate.admin.port import Refused, Verb
 from forkgate.fleet import Fleet
 from forkgate.judge.judge import Judge
 from forkgate.judge.replay import Replayer
@@ -25,11 +25,9 @@ from proxy.ledger import Balance
 from proxy.link.server import LinkServer
 from proxy.mirror import Mirror
 
-LIFTED_BY = "admin API"
-
 
 class Views:
-    """Reads everything, changes nothing but by :meth:`lift` and :meth:`replay`."""
+    """Reads everything, changes nothing but by :meth:`act` and :meth:`replay`."""
 
     def __init__(
         self,
@@ -113,13 +111,20 @@ class Views:
     def rollout(self, name: str) -> dict[str, Any]:
         return self._rollout(self._state(name))
 
-    async def lift(self, name: str, reason: str) -> dict[str, Any]:
+    def plan(self, name: str) -> dict[str, Any]:
+        return {"rollout": self.rollout(name)}
+
+    async def act(
+        self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
+    ) -> dict[str, Any]:
         state = self._state(name)
+        if verb is not Verb.LIFT or tenant is not None:
+            raise Refused(409, f"rollout {name!r} cannot be told to {verb} yet", code="blocked")
         if state.stage is not Stage.ROLLED_BACK and state.held is None:
             raise Refused(
                 409, f"rollout {name!r} is {state.stage.value}, there is nothing to lift", code="not_latched"
             )
-        if not await self._judge.lift(name, LIFTED_BY, reason):
+        if not await self._judge.lift(name, who, reason):
             trouble = self._judge.publisher.keeper.trouble
             raise Refused(503, f"rollout {name!r} stays rolled back: {trouble}", code="latch_unwritable")
         return {"rollout": self.rollout(name), "epoch": self._judge.publisher.table.epoch}

@@ -16,7 +16,7 @@ import uvloop
 
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.records import Arm
-from forkgate.admin import AdminError, AdminServer, Refused
+from forkgate.admin import AdminError, AdminServer, Refused, Verb
 from tests.support.exchanges import comparison, pair
 
 
@@ -33,7 +33,7 @@ class NotedJudge:
 
     def __init__(self, evidence: Path) -> None:
         self.evidence_path = evidence
-        self.lifted: list[tuple[str, str]] = []
+        self.acted: list[tuple[str, Verb, str, str, str | None]] = []
         self.reasons: list[str] = []
 
     async def status(self) -> dict[str, Any]:
@@ -50,8 +50,13 @@ class NotedJudge:
             raise Refused(404, f"no rollout is called {name!r}", code="not_found")
         return {"name": "r"}
 
-    async def lift(self, name: str, reason: str) -> dict[str, Any]:
-        self.lifted.append((name, reason))
+    def plan(self, name: str) -> dict[str, Any]:
+        return {"rollout": self.rollout(name), "steps": []}
+
+    async def act(
+        self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
+    ) -> dict[str, Any]:
+        self.acted.append((name, verb, reason, who, tenant))
         return {"rollout": {"name": name}, "epoch": 8}
 
     async def replay(self, capture_id: str, replicate: int, arm: str) -> dict[str, Any]:
@@ -138,16 +143,43 @@ def test_not_ready_says_why(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
-def test_lift_needs_a_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", list(Verb))
+def test_every_verb_needs_a_reason_and_knows_its_body(tmp_path: Path, verb: Verb) -> None:
     async def test(ask: Ask, judge: NotedJudge) -> None:
-        for body in (b"{}", b'{"reason": "  "}', b'{"reason": 3}'):
-            status, answer = await ask("POST", "/v1/rollouts/r/lift", body)
+        for body, param in (
+            (b"{}", "reason"),
+            (b'{"reason": "  "}', "reason"),
+            (b'{"reason": 3}', "reason"),
+            (b'{"reason": "%s"}' % (b"x" * 2_001), "reason"),
+            (b'{"reason": "x", "tenant": 3}', "tenant"),
+            (b'{"reason": "x", "tenent": "acme"}', "tenent"),
+        ):
+            status, answer = await ask("POST", f"/v1/rollouts/r/{verb}", body)
             assert status == 400
-            assert answer["error"]["param"] == "reason"
-        assert judge.lifted == []
-        status, answer = await ask("POST", "/v1/rollouts/r/lift", b'{"reason": " fixed "}')
+            assert answer["error"]["param"] == param
+        assert judge.acted == []
+        status, answer = await ask("POST", f"/v1/rollouts/r/{verb}", b'{"reason": " fixed "}')
         assert (status, answer["epoch"]) == (200, 8)
-        assert judge.lifted == [("r", "fixed")]
+        assert judge.acted == [("r", verb, "fixed", "admin API", None)]
+
+    served(tmp_path, test)
+
+
+def test_one_tenant_can_be_lifted_alone(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        body = b'{"reason": "fixed", "tenant": "acme"}'
+        status, answer = await ask("POST", "/v1/rollouts/r/pause", body)
+        assert (status, answer["error"]["param"]) == (400, "tenant")
+        assert (await ask("POST", "/v1/rollouts/r/lift", body))[0] == 200
+        assert judge.acted == [("r", Verb.LIFT, "fixed", "admin API", "acme")]
+
+    served(tmp_path, test)
+
+
+def test_a_rollouts_plan_has_a_page_of_its_own(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        assert await ask("GET", "/v1/rollouts/r/plan") == (200, {"rollout": {"name": "r"}, "steps": []})
+        assert (await ask("GET", "/v1/rollouts/none/plan"))[0] == 404
 
     served(tmp_path, test)
 

@@ -1,0 +1,76 @@
+"""Rollouts: where each stands, what it waits for, and what a person may tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from forkgate.admin.errors import json_response
+from forkgate.admin.port import AdminPort, Refused, Verb
+
+MAX_REASON_CHARS = 2_000
+DEFAULT_WHO = "admin API"
+"""Who acts where the request does not tell: the socket's file mode lets only the sidecar's user in."""
+
+
+class RolloutRoutes:
+    """``/v1/rollouts...``"""
+
+    def __init__(self, judge: AdminPort) -> None:
+        self._judge = judge
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        router.add_get("/v1/rollouts", self.list)
+        router.add_get("/v1/rollouts/{name}", self.show)
+        router.add_get("/v1/rollouts/{name}/plan", self.plan)
+        for verb in Verb:
+            router.add_post(f"/v1/rollouts/{{name}}/{verb}", self._act(verb))
+
+    async def list(self, _request: web.Request) -> web.Response:
+        return json_response({"rollouts": self._judge.rollouts()})
+
+    async def show(self, request: web.Request) -> web.Response:
+        return json_response(self._judge.rollout(request.match_info["name"]))
+
+    async def plan(self, request: web.Request) -> web.Response:
+        return json_response(self._judge.plan(request.match_info["name"]))
+
+    def _act(self, verb: Verb) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def act(request: web.Request) -> web.Response:
+            body = await _object(request)
+            reason, tenant = _reason(body), body.get("tenant")
+            if tenant is not None and (not isinstance(tenant, str) or not tenant):
+                raise Refused(400, "tenant: is no name", param="tenant")
+            if tenant is not None and verb is not Verb.LIFT:
+                raise Refused(400, f"tenant: a whole rollout is told to {verb}, leave it out", param="tenant")
+            unknown = sorted(body.keys() - {"reason", "tenant"})
+            if unknown:
+                raise Refused(400, f"{unknown[0]}: unknown, there are reason and tenant", param=unknown[0])
+            who = request.get("who", DEFAULT_WHO)
+            return json_response(
+                await self._judge.act(request.match_info["name"], verb, reason=reason, who=who, tenant=tenant)
+            )
+
+        return act
+
+
+def _reason(body: dict[str, Any]) -> str:
+    reason = body.get("reason")
+    if not isinstance(reason, str) or not reason.strip():
+        raise Refused(400, "reason: missing, say why it is safe to go on", param="reason")
+    if len(reason) > MAX_REASON_CHARS:
+        raise Refused(400, f"reason: {len(reason)} characters, at most {MAX_REASON_CHARS}", param="reason")
+    return reason.strip()
+
+
+async def _object(request: web.Request) -> dict[str, Any]:
+    try:
+        body = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Refused(400, "the body is not a JSON object")
+    return body
