@@ -8,14 +8,17 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
+from forkgate.config.admin import check_admin
+from forkgate.config.hooks import check_hooks
 from forkgate.config.model import Config, PoolSection
 from forkgate.config.problems import Problem, did_you_mean
+from forkgate.config.rules import SHA256, Found, check_files, check_name
 from policies.routes import UNKNOWN_TENANT, PoolTLS
 from proxy.mirror.seeds import KEY_BYTES
 
@@ -24,9 +27,7 @@ UNIX_PATH_BYTES = 107
 LONGEST_SOCKET_NAME = "admin.sock"
 ENGINE_KINDS = ("llamacpp", "reference", "sglang", "tensorrt_llm", "vllm", "vllm_grpc")
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def cross_check(config: Config, broken: Collection[str] = ()) -> list[Problem]:
@@ -46,14 +47,13 @@ def cross_check(config: Config, broken: Collection[str] = ()) -> list[Problem]:
         (_rollouts, {"rollouts", "pools", "home", "tenants", "identity"}),
         (_judge, {"judge"}),
         (_telemetry, {"telemetry", "listen"}),
+        (check_admin, {"admin", "listen", "telemetry"}),
+        (check_hooks, {"hooks", "rollouts"}),
         (_positive, {"limits", "timeouts", "capture", "pools"}),
     ):
         if reads.isdisjoint(broken):
             found += [Problem(path=path, message=message) for path, message in check(config)]
     return found
-
-
-Found = Iterator[tuple[str, str]]
 
 
 def _state_dir(config: Config) -> Found:
@@ -71,15 +71,15 @@ def _state_dir(config: Config) -> Found:
 def _listen(config: Config) -> Found:
     tls = config.listen.tls
     if tls is not None:
-        yield from _files("listen.tls", cert_file=tls.cert_file, key_file=tls.key_file)
-        yield from _files("listen.tls", client_ca_file=tls.client_ca_file)
+        yield from check_files("listen.tls", cert_file=tls.cert_file, key_file=tls.key_file)
+        yield from check_files("listen.tls", client_ca_file=tls.client_ca_file)
 
 
 def _pools(config: Config) -> Found:
     seen: set[str] = set()
     for index, pool in enumerate(config.pools):
         path = f"pools[{index}]"
-        yield from _name(f"{path}.name", pool.name)
+        yield from check_name(f"{path}.name", pool.name)
         if pool.name in seen:
             yield f"{path}.name", f"{pool.name!r} is the name of an earlier pool too, rename one"
         seen.add(pool.name)
@@ -87,14 +87,14 @@ def _pools(config: Config) -> Found:
         if pool.tls is not None:
             yield from _pool_tls(f"{path}.tls", pool.tls)
         digest = pool.environment_digest
-        if digest is not None and not (digest.startswith("sha256:") and _SHA256.fullmatch(digest[7:])):
+        if digest is not None and not (digest.startswith("sha256:") and SHA256.fullmatch(digest[7:])):
             yield f"{path}.environment_digest", f"{digest!r} is not sha256: and 64 lower-case hex digits"
         if pool.engine.kind not in ENGINE_KINDS:
             yield (
                 f"{path}.engine.kind",
                 f"unknown engine {pool.engine.kind!r}, {did_you_mean(pool.engine.kind, ENGINE_KINDS)}",
             )
-        yield from _files(f"{path}.engine", credential_file=pool.engine.credential_file)
+        yield from check_files(f"{path}.engine", credential_file=pool.engine.credential_file)
 
 
 def _endpoints(path: str, pool: PoolSection) -> Found:
@@ -131,8 +131,8 @@ def _url_fault(url: str) -> str | None:
 
 
 def _pool_tls(path: str, tls: PoolTLS) -> Found:
-    yield from _files(path, ca_file=tls.ca_file, client_cert_file=tls.client_cert_file)
-    yield from _files(path, client_key_file=tls.client_key_file)
+    yield from check_files(path, ca_file=tls.ca_file, client_cert_file=tls.client_cert_file)
+    yield from check_files(path, client_key_file=tls.client_key_file)
     if (tls.client_cert_file is None) != (tls.client_key_file is None):
         missing = "client_key_file" if tls.client_key_file is None else "client_cert_file"
         yield f"{path}.{missing}", "missing, a client certificate needs its key and the other way round"
@@ -180,13 +180,13 @@ def _tenants(config: Config) -> Found:
         if tenant.name == UNKNOWN_TENANT:
             yield f"{path}.name", f"{UNKNOWN_TENANT!r} stands for unknown tenants, choose another name"
         else:
-            yield from _name(f"{path}.name", tenant.name)
+            yield from check_name(f"{path}.name", tenant.name)
         if tenant.name in names:
             yield f"{path}.name", f"{tenant.name!r} is the name of an earlier tenant too, rename one"
         names.add(tenant.name)
         for at, key in enumerate(tenant.api_key_sha256):
             where = f"{path}.api_key_sha256[{at}]"
-            if not _SHA256.fullmatch(key):
+            if not SHA256.fullmatch(key):
                 yield (
                     where,
                     "not 64 lower-case hex digits, make it with `printf %s KEY | sha256sum`",
@@ -203,7 +203,7 @@ def _rollouts(config: Config) -> Found:
     tenants = {tenant.name: tenant for tenant in config.tenants}
     for index, rollout in enumerate(config.rollouts):
         path = f"rollouts[{index}]"
-        yield from _name(f"{path}.name", rollout.name)
+        yield from check_name(f"{path}.name", rollout.name)
         if rollout.name in names:
             yield f"{path}.name", f"{rollout.name!r} is the name of an earlier rollout too, rename one"
         names.add(rollout.name)
@@ -237,8 +237,8 @@ def _rollouts(config: Config) -> Found:
 def _judge(config: Config) -> Found:
     judge = config.judge
     if judge.tls is not None:
-        yield from _files("judge.tls", ca_file=judge.tls.ca_file, cert_file=judge.tls.cert_file)
-        yield from _files("judge.tls", key_file=judge.tls.key_file)
+        yield from check_files("judge.tls", ca_file=judge.tls.ca_file, cert_file=judge.tls.cert_file)
+        yield from check_files("judge.tls", key_file=judge.tls.key_file)
     if judge.address is None:
         if judge.tls is not None:
             yield "judge.tls", "TLS is for HOST:PORT, set judge.address or remove this section"
@@ -290,22 +290,3 @@ def _positive(config: Config) -> Found:
             "capture.batch_items",
             f"{config.capture.batch_items} is more than queue_items, {config.capture.queue_items}, lower it",
         )
-
-
-def _name(path: str, name: str) -> Found:
-    """Names become metric attributes, file names and URL segments."""
-    if not _NAME.fullmatch(name):
-        yield (
-            path,
-            f"{name!r} is not a name: a letter or digit, then up to 62 of letters, digits, '.', '_', '-'",
-        )
-
-
-def _files(path: str, **files: str | None) -> Found:
-    for key, file in files.items():
-        if file is None:
-            continue
-        if not Path(file).is_file():
-            yield f"{path}.{key}", f"no such file: {file!r}"
-        elif not os.access(file, os.R_OK):
-            yield f"{path}.{key}", f"{file!r} cannot be read by this user"

@@ -14,7 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from engines.base import EngineOptions
+from forkgate.config.admin import AdminSection
 from forkgate.config.first_checks import CheckSettings
+from forkgate.config.hooks import HookSection
 from forkgate.config.telemetry import Telemetry
 from policies.routes import PoolName, PoolTLS, RolloutName, TenantName
 from proxy.edge.settings import CaptureLimits, Limits, LinkTLS, ListenTLS, Timeouts
@@ -140,6 +142,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     judge: JudgeSection = JudgeSection()
     evidence: EvidenceSection = EvidenceSection()
     telemetry: Telemetry = Telemetry()
+    admin: AdminSection = AdminSection()
+    hooks: tuple[HookSection, ...] = ()
 
     def pool(self, name: str) -> PoolSection:
         """The pool of this name. Raises KeyError."""
