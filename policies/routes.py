@@ -16,6 +16,8 @@ PoolName = NewType("PoolName", str)
 TenantName = NewType("TenantName", str)
 RolloutName = NewType("RolloutName", str)
 
+TENANT_MARK = "/"
+"""Between a rollout and one of its tenants in :attr:`RouteTable.rolled_back`; no name holds it."""
 UNKNOWN_TENANT = TenantName("-")
 """A request whose tenant nobody vouched for. It always goes home."""
 
@@ -63,8 +65,9 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             is answered by home, if no byte of its answer was sent yet and its body was kept; else it is
             broken off. At other pools it finishes.
         cause: why this table replaced the last one, in words for the log.
-        rolled_back: rollouts that stand rolled back, with the epoch that announced it. Edges do not read it;
-            it lets the next judge know of a rollback whose latch the disk refused.
+        rolled_back: rollouts that stand rolled back, and ROLLOUT/TENANT where a tenant alone was sent home,
+            with the epoch that announced it. Edges do not read it; it lets the next judge know of a rollback
+            whose latch the disk refused.
     """
 
     epoch: int

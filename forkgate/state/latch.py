@@ -1,11 +1,16 @@
 """The rollback latch: a small file, its space taken beforehand, that survives whatever happens next.
 
+It holds what no crash may undo: rollouts that stand rolled back, tenants that were sent home alone, and where
+home is once a promotion has moved it. All three are in one file since they change together: the write that
+latches a promoted rollout is the write that takes its home back.
+
 Two slots of fixed size hold the whole latch as JSON under a checksum and a rising sequence number. A write
 goes to the slot that is *not* current and is synced before it counts, so a crash in the middle leaves the
 other slot whole. The space is allocated when the file is made: on a disk that filled up since, a rollback
 can still be latched.
 
-Only :meth:`Latch.lifted` opens a latch again, and only a person calls it.
+Only :meth:`Latch.with_lifted` opens a latch again, and only a person calls it. Files of version 1 (rollouts
+alone) are read; a file of a version to come counts as unreadable, for nobody knows what it holds.
 """
 
 from __future__ import annotations
@@ -18,22 +23,28 @@ from pathlib import Path
 import msgspec
 
 from policies.rollout import Latch as Rollback
+from policies.verdict import Verdict
 
 SLOT_BYTES = 65_536
 SLOTS = 2
 _HEAD = struct.Struct("<8sQII")  # magic, sequence, length of the body, CRC-32 of the body
 _MAGIC = b"fglatch1"
 MAX_BODY_BYTES = SLOT_BYTES - _HEAD.size
+VERSION = 2
+"""1 knew rollouts alone; 2 knows tenants sent home, and a home that moved."""
 MAX_LIFTED = 32
 """Lifted latches kept for people to read; older ones leave first."""
+SHORT_REASON_CHARS = 80
+"""Of a tenant's rollback, where hundreds of tenants are home and their reasons do not fit."""
 
 
 class LatchCorrupt(Exception):  # noqa: N818 - reads as the fact that it is
-    """The file is there and neither slot is whole. Nobody can say what was latched."""
+    """The file is there, and neither slot is whole, or a newer forkgate wrote it. Nobody can say what was
+    latched."""
 
 
-class Latched(msgspec.Struct, frozen=True, kw_only=True):
-    """One rollback that stands until a person lifts it."""
+class Latched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rollback, of a rollout or of one of its tenants, that stands until a person lifts it."""
 
     rollback: Rollback
     """Verdict, policy and time: why it was rolled back."""
@@ -41,35 +52,85 @@ class Latched(msgspec.Struct, frozen=True, kw_only=True):
     """Route table that carried the flip."""
 
 
-class Lifted(msgspec.Struct, frozen=True, kw_only=True):
+class Lifted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A latch that a person opened, and why."""
 
     latched: Latched
     reason: str
     at_unix_s: float
+    tenant: str | None = None
+    """The one that was lifted alone; None: the rollout."""
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """Home is where a promotion moved it, not where the configuration began."""
+
+    rollout: str
+    pool: str
+    epoch: int
+    """Epoch above which tables say so."""
+    unix_s: float
 
 
 class Latch(msgspec.Struct, frozen=True, kw_only=True):
     """All that the file says."""
 
+    version: int = VERSION
+    """Of the file's format. A file without it is of version 1, which says what it knew in the same words."""
     epoch: int = 0
     """Highest epoch ever announced; the next one is above it."""
     latched: dict[str, Latched] = {}
+    """By rollout."""
+    tenants: dict[str, dict[str, Latched]] = {}
+    """By rollout and tenant: those who are home while their rollout goes on."""
+    moved: Moved | None = None
+    """None: home is the configuration's."""
     lifted: tuple[Lifted, ...] = ()
 
     def with_latched(self, rollback: Rollback, epoch: int) -> Latch:
-        """This latch with one more rollback. The first reason stands when there are several."""
+        """This latch with one more rollback. The first reason stands when there are several.
+
+        A home that this rollout moved is back where it was.
+        """
         latched = self.latched
         if rollback.rollout not in latched:
             latched = {**latched, rollback.rollout: Latched(rollback=rollback, epoch=epoch)}
-        return msgspec.structs.replace(self, epoch=max(self.epoch, epoch), latched=latched)
+        moved = self.moved if self.moved is None or self.moved.rollout != rollback.rollout else None
+        return msgspec.structs.replace(self, epoch=max(self.epoch, epoch), latched=latched, moved=moved)
 
-    def with_lifted(self, rollout: str, reason: str, at_unix_s: float) -> Latch:
-        """This latch without ``rollout``'s. Raises KeyError when it is not latched."""
-        entry = self.latched[rollout]
-        rest = {name: other for name, other in self.latched.items() if name != rollout}
-        lifted = (*self.lifted, Lifted(latched=entry, reason=reason, at_unix_s=at_unix_s))[-MAX_LIFTED:]
-        return msgspec.structs.replace(self, latched=rest, lifted=lifted)
+    def with_tenant(self, tenant: str, rollback: Rollback, epoch: int) -> Latch:
+        """This latch with one more tenant at home. The first reason stands."""
+        its = self.tenants.get(rollback.rollout, {})
+        if tenant not in its:
+            its = {**its, tenant: Latched(rollback=rollback, epoch=epoch)}
+        tenants = {**self.tenants, rollback.rollout: its}
+        return msgspec.structs.replace(self, epoch=max(self.epoch, epoch), tenants=tenants)
+
+    def with_lifted(self, rollout: str, reason: str, at_unix_s: float, tenant: str | None = None) -> Latch:
+        """This latch without ``rollout``'s, or without that of one of its tenants.
+
+        Raises KeyError when it is not latched.
+        """
+        latched, tenants = self.latched, self.tenants
+        if tenant is None:
+            entry = latched[rollout]
+            latched = {name: other for name, other in latched.items() if name != rollout}
+        else:
+            entry = tenants[rollout][tenant]
+            its = {name: other for name, other in tenants[rollout].items() if name != tenant}
+            tenants = {**tenants, rollout: its} if its else _without(tenants, rollout)
+        one = Lifted(latched=entry, reason=reason, at_unix_s=at_unix_s, tenant=tenant)
+        lifted = (*self.lifted, one)[-MAX_LIFTED:]
+        return msgspec.structs.replace(self, latched=latched, tenants=tenants, lifted=lifted)
+
+    def with_home(self, moved: Moved | None) -> Latch:
+        """This latch with home there; None: where the configuration says."""
+        epoch = self.epoch if moved is None else max(self.epoch, moved.epoch)
+        return msgspec.structs.replace(self, epoch=epoch, moved=moved)
+
+
+def _without(tenants: dict[str, dict[str, Latched]], rollout: str) -> dict[str, dict[str, Latched]]:
+    return {name: its for name, its in tenants.items() if name != rollout}
 
 
 class LatchFile:
@@ -84,7 +145,7 @@ class LatchFile:
         """Open for writing, making and allocating the file when it is not there.
 
         Raises:
-            LatchCorrupt: neither slot is whole.
+            LatchCorrupt: neither slot is whole, or its version is unknown.
             OSError: read-only or full disk; :func:`read_latch` may still work.
         """
         fresh = not self.path.exists()
@@ -109,10 +170,7 @@ class LatchFile:
         """Make ``latch`` durable before returning. Raises OSError; what stood before still stands."""
         if self._fd is None:
             raise OSError(f"{self.path}: not open for writing")
-        body = msgspec.json.encode(latch)
-        if len(body) > MAX_BODY_BYTES:
-            # Only the lifted history can be long; what is latched must always fit.
-            body = msgspec.json.encode(msgspec.structs.replace(latch, lifted=()))
+        body = _encoded(latch)
         if len(body) > MAX_BODY_BYTES:
             raise OSError(f"{self.path}: {len(body)} bytes do not fit a slot of {MAX_BODY_BYTES}")
         sequence = self._sequence + 1
@@ -127,6 +185,34 @@ class LatchFile:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _encoded(latch: Latch) -> bytes:
+    """As JSON, with as much of its history and reasons as a slot holds: what is latched must always fit."""
+    body = msgspec.json.encode(latch)
+    if len(body) > MAX_BODY_BYTES:
+        body = msgspec.json.encode(msgspec.structs.replace(latch, lifted=()))
+    if len(body) > MAX_BODY_BYTES:
+        tenants = {
+            rollout: {tenant: _in_short(one) for tenant, one in its.items()}
+            for rollout, its in latch.tenants.items()
+        }
+        body = msgspec.json.encode(msgspec.structs.replace(latch, lifted=(), tenants=tenants))
+    return body
+
+
+def _in_short(latched: Latched) -> Latched:
+    verdict = latched.rollback.verdict
+    short = Verdict(
+        gate=verdict.gate,
+        answer=verdict.answer,
+        value=verdict.value,
+        limit=verdict.limit,
+        n=verdict.n,
+        reason=verdict.reason[:SHORT_REASON_CHARS],
+    )
+    rollback = msgspec.structs.replace(latched.rollback, verdict=short)
+    return Latched(rollback=rollback, epoch=latched.epoch)
 
 
 def read_latch(path: Path) -> Latch:
@@ -155,8 +241,15 @@ def _current(fd: int, path: Path) -> tuple[int, Latch]:
             blank += 1
             continue
         slot = _slot(raw)
-        if slot is not None:
-            found.append(slot)
+        if slot is None:
+            continue
+        if slot[1].version > VERSION:
+            # Whatever stands in the other slot is older than what this one says.
+            raise LatchCorrupt(
+                f"{path}: version {slot[1].version}, a newer forkgate wrote it and this one knows {VERSION}; "
+                "what was latched is unknown"
+            )
+        found.append(slot)
     if found:
         return max(found, key=lambda slot: slot[0])
     if blank == SLOTS:

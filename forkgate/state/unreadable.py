@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from forkgate.state.latch import Latch
 from policies.rollout import Latch as Rollback
 from policies.rollout import Stage
-from policies.routes import RolloutName
+from policies.routes import TENANT_MARK, RolloutName
 from policies.verdict import Answer, Verdict
 
 
@@ -28,15 +28,26 @@ def with_announced(latch: Latch, announced: Mapping[RolloutName, int], rollouts:
     """
     for name in rollouts:
         epoch = announced.get(RolloutName(name))
-        if epoch is None or name in latch.latched or _lifted_since(latch, name, epoch):
-            continue
-        reason = f"rolled back at epoch {epoch}; the disk refused its latch, so that the reason is lost"
-        latch = latch.with_latched(_unexplained(name, reason), epoch)
+        if epoch is not None and name not in latch.latched and not _lifted_since(latch, name, None, epoch):
+            latch = latch.with_latched(_unexplained(name, _lost(epoch)), epoch)
+        for key, at in announced.items():
+            rollout, _, tenant = key.partition(TENANT_MARK)
+            if rollout != name or not tenant or tenant in latch.tenants.get(name, {}):
+                continue
+            if not _lifted_since(latch, name, tenant, at):
+                latch = latch.with_tenant(tenant, _unexplained(name, _lost(at)), at)
     return latch
 
 
-def _lifted_since(latch: Latch, name: str, epoch: int) -> bool:
-    return any(one.latched.rollback.rollout == name and one.latched.epoch >= epoch for one in latch.lifted)
+def _lost(epoch: int) -> str:
+    return f"rolled back at epoch {epoch}; the disk refused its latch, so that the reason is lost"
+
+
+def _lifted_since(latch: Latch, name: str, tenant: str | None, epoch: int) -> bool:
+    return any(
+        one.latched.rollback.rollout == name and one.tenant == tenant and one.latched.epoch >= epoch
+        for one in latch.lifted
+    )
 
 
 def _unexplained(name: str, reason: str) -> Rollback:

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 
-from forkgate.state.latch import MAX_LIFTED, SLOT_BYTES, SLOTS, Latch, LatchCorrupt, LatchFile, read_latch
+from forkgate.state.latch import (
+    MAX_BODY_BYTES,
+    MAX_LIFTED,
+    SHORT_REASON_CHARS,
+    SLOT_BYTES,
+    SLOTS,
+    VERSION,
+    Latch,
+    LatchCorrupt,
+    LatchFile,
+    Moved,
+    read_latch,
+)
 from policies.rollout import Latch as Rollback
 from policies.rollout import Stage
 from policies.routes import RolloutName
@@ -149,3 +163,104 @@ def test_history_is_bounded_and_never_costs_a_latch_its_place(tmp_path: Path) ->
     file.write(latch)
     file.close()
     assert read_latch(tmp_path / "latch").latched == latch.latched
+
+
+# -- tenants, and a home that moved ---------------------------------------------------------------------
+
+HOME = Moved(rollout="a-to-b", pool="b", epoch=9, unix_s=2.0)
+
+VERSION_1 = (
+    b'{"epoch":7,"latched":{"a-to-b":{"rollback":{"rollout":"a-to-b","verdict":{"gate":"token_equality",'
+    b'"answer":"fail","value":1.0,"limit":0.0,"n":1,"reason":"forked","alpha":null,"deciding_id":"c",'
+    b'"estimand":"traffic","rollback_nats":null,"promotion_nats":null,"interval":null,"hold":false},'
+    b'"policy_digest":"sha256:00","from_stage":"canary","unix_s":1.0,"durable":true},"epoch":7}},"lifted":[]}'
+)
+"""As the first version wrote it."""
+
+
+def in_slot(path: Path, slot: int, sequence: int, body: bytes) -> None:
+    raw = bytearray(path.read_bytes() if path.exists() else bytes(SLOTS * SLOT_BYTES))
+    head = struct.pack("<8sQII", b"fglatch1", sequence, len(body), zlib.crc32(body))
+    raw[slot * SLOT_BYTES : slot * SLOT_BYTES + len(head) + len(body)] = head + body
+    path.write_bytes(raw)
+
+
+def test_a_file_of_the_first_version_is_read_and_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "latch"
+    in_slot(path, 1, 1, VERSION_1)
+    file = LatchFile(path)
+    latch = file.open()
+    assert latch.latched["a-to-b"].rollback.verdict == rolled_back().verdict
+    assert (latch.epoch, latch.tenants, latch.moved) == (7, {}, None)
+    file.write(latch.with_tenant("acme", rolled_back(), 8))
+    file.close()
+    assert read_latch(path).tenants["a-to-b"]["acme"].epoch == 8
+    assert "a-to-b" in read_latch(path).latched
+
+
+def test_a_file_of_a_version_to_come_is_no_empty_latch_and_no_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "latch"
+    in_slot(path, 1, 1, VERSION_1)
+    in_slot(path, 0, 2, VERSION_1.replace(b'{"epoch"', b'{"version":%d,"epoch"' % (VERSION + 1), 1))
+    with pytest.raises(LatchCorrupt, match="a newer forkgate wrote it"):
+        read_latch(path)
+
+
+def test_a_tenant_is_latched_and_lifted_alone(tmp_path: Path) -> None:
+    file = LatchFile(tmp_path / "latch")
+    latch = file.open().with_tenant("acme", rolled_back(), 7).with_tenant("globex", rolled_back(), 8)
+    latch = latch.with_tenant("acme", rolled_back(reason="later"), 9)
+    assert latch.tenants["a-to-b"]["acme"].rollback.verdict.reason == "forked", "the first reason stands"
+    assert latch.latched == {}
+    file.write(latch)
+    file.close()
+    latch = read_latch(tmp_path / "latch").with_lifted("a-to-b", "fixed", 3.0, "acme")
+    assert list(latch.tenants["a-to-b"]) == ["globex"]
+    assert (latch.lifted[-1].tenant, latch.lifted[-1].latched.epoch, latch.epoch) == ("acme", 7, 9)
+    with pytest.raises(KeyError):
+        latch.with_lifted("a-to-b", "fixed", 3.0, "acme")
+    with pytest.raises(KeyError):
+        latch.with_lifted("a-to-b", "fixed", 3.0)
+    assert latch.with_lifted("a-to-b", "fixed", 3.0, "globex").tenants == {}
+
+
+def test_a_lift_of_the_rollout_leaves_its_tenants_at_home() -> None:
+    latch = Latch().with_tenant("acme", rolled_back(), 7).with_latched(rolled_back(), 8)
+    assert list(latch.with_lifted("a-to-b", "fixed", 3.0).tenants["a-to-b"]) == ["acme"]
+
+
+def test_one_write_latches_a_promoted_rollout_and_takes_its_home_back(tmp_path: Path) -> None:
+    file = LatchFile(tmp_path / "latch")
+    file.write(file.open().with_home(HOME))
+    assert read_latch(tmp_path / "latch").moved == HOME
+    assert read_latch(tmp_path / "latch").with_latched(rolled_back("other"), 10).moved == HOME
+    file.write(read_latch(tmp_path / "latch").with_latched(rolled_back(), 10))
+    file.close()
+    after = read_latch(tmp_path / "latch")
+    assert (after.moved, list(after.latched), after.epoch) == (None, ["a-to-b"], 10)
+
+
+def test_a_hundred_tenants_with_long_reasons_fit_by_shortening_them(tmp_path: Path) -> None:
+    file = LatchFile(tmp_path / "latch")
+    latch = file.open().with_latched(rolled_back(reason="whole" * 50), 1)
+    for number in range(100):
+        latch = latch.with_tenant(f"tenant-{number}", rolled_back(reason="long " * 200), number)
+    file.write(latch)
+    file.close()
+    after = read_latch(tmp_path / "latch")
+    assert list(after.tenants["a-to-b"]) == [f"tenant-{number}" for number in range(100)]
+    reasons = {one.rollback.verdict.reason for one in after.tenants["a-to-b"].values()}
+    assert reasons == {("long " * 200)[:SHORT_REASON_CHARS]}
+    assert after.latched["a-to-b"].rollback.verdict.reason == "whole" * 50
+
+
+def test_what_cannot_fit_at_all_is_an_error_and_what_stood_stands(tmp_path: Path) -> None:
+    file = LatchFile(tmp_path / "latch")
+    file.write(first := file.open().with_tenant("acme", rolled_back(), 1))
+    latch = first
+    for number in range(MAX_BODY_BYTES // 100):
+        latch = latch.with_tenant(f"tenant-{number}", rolled_back(), number)
+    with pytest.raises(OSError, match="do not fit"):
+        file.write(latch)
+    assert read_latch(tmp_path / "latch") == first
+    file.close()
