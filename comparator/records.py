@@ -166,6 +166,11 @@ class LiveRecord(msgspec.Struct, frozen=True, gc=False):
     drawable: bool = True
     """A draw decided whether it was copied: a rollout copied this tenant's requests of this kind then. False
     while a rollout makes its checks, or is rolled back."""
+    environment: str = ""
+    """Digest of the environment that answered; ``?`` where what the answer told is no digest; empty where
+    nobody can tell."""
+    environment_by_probe: bool = False
+    """The answer told none: :attr:`environment` is what the judge's last probe of the endpoint found."""
 
 
 class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,3 +189,5 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """Of the accelerator (or of the process on a CPU), in use by the engine."""
     generated_tokens: Fact
     """Counter since the engine started."""
+    environment: str = ""
+    """Digest of the environment that the endpoint ran then, as far as it was known."""

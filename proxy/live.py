@@ -37,14 +37,23 @@ FLAG_STREAMED = 8
 FLAG_DRAWABLE = 16
 """At least one rule would have copied it, had its draw come out so."""
 
-_RECORD = struct.Struct("<QdddQQHHHHBB")
+ODD_ENVIRONMENT = "?"
+"""In place of a digest: the answer told one that is none, or two. It proves nothing, and is counted."""
+
+_FIRST = "<QdddQQHHHHBB"
+_RECORD = struct.Struct(_FIRST + "H")
 # sequence, started_unix_s, first_byte_s, total_s, request_bytes, response_bytes,
-# tenant, pool, endpoint (indexes of names), status, aborted_by, flags
+# tenant, pool, endpoint (indexes of names), status, aborted_by, flags; since then environment (index)
 RECORD_BYTES = _RECORD.size
+FIRST_RECORD_BYTES = struct.calcsize(_FIRST)
+"""Of an edge that does not tell how long its records are: it knows no environments."""
 
 MAX_NAMES = 0xFFFF
 MAX_NAME_CHARS = 1_024
 MAX_NAMES_CHARS = 1_048_576
+MAX_ENVIRONMENTS = 256
+"""Different digests of one batch. One more than these counts as none that proves anything."""
+_NO_NAME = 0xFFFF
 
 
 class RawRecord(NamedTuple):
@@ -62,6 +71,7 @@ class RawRecord(NamedTuple):
     status: int
     aborted_by: int
     flags: int
+    environment: str = ""
 
 
 class LivePacker:
@@ -74,6 +84,7 @@ class LivePacker:
         self._at = 0
         self._names: dict[str, int] = {}
         self._names_chars = 0
+        self._environments = 0
         self._sequence = 0
         self.lost = 0
         """Records since the start that found no room."""
@@ -94,6 +105,7 @@ class LivePacker:
         response_bytes: int,
         aborted_by: int,
         flags: int,
+        environment: str = "",
     ) -> None:
         """Pack one record, or count it as lost. Each takes a sequence number either way."""
         self._sequence = sequence = self._sequence + 1
@@ -111,6 +123,9 @@ class LivePacker:
         endpoint_index = names.get(endpoint)
         if endpoint_index is None:
             endpoint_index = self._intern(endpoint)
+        environment_index = names.get(environment) if environment else _NO_NAME
+        if environment_index is None:
+            environment_index = self._intern_environment(environment)
         try:
             _RECORD.pack_into(
                 self._buffer,
@@ -127,6 +142,7 @@ class LivePacker:
                 status,
                 aborted_by,
                 flags,
+                environment_index,
             )
         except struct.error:  # a full string table (-1), or a number that no request can have
             self.lost += 1
@@ -147,6 +163,14 @@ class LivePacker:
         self._names_chars += chars
         return index
 
+    def _intern_environment(self, digest: str) -> int:
+        """As :meth:`_intern`; engines that tell ever new digests must not cost the place of tenants."""
+        if self._environments < MAX_ENVIRONMENTS:
+            self._environments += 1
+            return self._intern(digest)
+        odd = self._names.get(ODD_ENVIRONMENT)
+        return self._intern(ODD_ENVIRONMENT) if odd is None else odd
+
     def take(self) -> tuple[bytes, list[str]]:
         """All records held, with their string table; the packer is empty afterwards."""
         packed = bytes(memoryview(self._buffer)[: self._at])
@@ -154,17 +178,26 @@ class LivePacker:
         self._at = 0
         self._names.clear()
         self._names_chars = 0
+        self._environments = 0
         return packed, names
 
 
-def unpack(packed: bytes, names: Sequence[str]) -> Iterator[RawRecord]:
+def unpack(packed: bytes, names: Sequence[str], record_bytes: int = RECORD_BYTES) -> Iterator[RawRecord]:
     """The records of one batch, in order.
+
+    Args:
+        record_bytes: of one record, as its edge packs them. An older edge's are shorter, and tell of no
+            environment; what a newer one packs behind the fields known here is left alone.
 
     Raises:
         ValueError: the bytes are no whole number of records, or an index points outside ``names``.
     """
-    if len(packed) % RECORD_BYTES:
-        raise ValueError(f"live records: {len(packed)} bytes are no multiple of {RECORD_BYTES}")
+    if record_bytes not in (FIRST_RECORD_BYTES, RECORD_BYTES) and record_bytes < RECORD_BYTES:
+        raise ValueError(f"live records: of {record_bytes} bytes each, which no edge packs")
+    if len(packed) % record_bytes:
+        raise ValueError(f"live records: {len(packed)} bytes are no multiple of {record_bytes}")
+    first = record_bytes == FIRST_RECORD_BYTES
+    layout = struct.Struct(_FIRST if first else f"{_RECORD.format}{record_bytes - RECORD_BYTES}x")
     count = len(names)
     for (
         sequence,
@@ -179,8 +212,14 @@ def unpack(packed: bytes, names: Sequence[str]) -> Iterator[RawRecord]:
         status,
         aborted_by,
         flags,
-    ) in _RECORD.iter_unpack(packed):
-        if tenant >= count or pool >= count or endpoint >= count or aborted_by >= len(ABORTED_BY):
+        *more,
+    ) in layout.iter_unpack(packed):
+        environment = more[0] if more else _NO_NAME
+        if (
+            max(tenant, pool, endpoint) >= count
+            or count <= environment != _NO_NAME
+            or aborted_by >= len(ABORTED_BY)
+        ):
             raise ValueError(f"live record {sequence}: an index outside its table of {count} names")
         yield RawRecord(
             sequence,
@@ -195,4 +234,5 @@ def unpack(packed: bytes, names: Sequence[str]) -> Iterator[RawRecord]:
             status,
             aborted_by,
             flags,
+            names[environment] if environment != _NO_NAME else "",
         )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from comparator.errors import ComparatorError
 from comparator.records import LiveRecord
 
-VERSION = 2
+VERSION = 3
 
 _TEXT, _INT, _FLOAT, _FLAG = "text", "int", "float", "flag"
 
@@ -48,6 +48,7 @@ FIELDS: dict[int, tuple[tuple[str, str], ...]] = {
 """By version. A field that LiveRecord gains makes a new version; older blobs give it its default."""
 
 FIELDS[2] = (*FIELDS[1], ("drawable", _FLAG))
+FIELDS[3] = (*FIELDS[2], ("environment", _TEXT), ("environment_by_probe", _FLAG))
 
 _RISING = {"sequence", "started_unix_s"}
 """Kept as differences (of the bits, where floats)."""

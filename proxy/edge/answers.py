@@ -16,6 +16,7 @@ from proxy.edge.heads import (
     without,
 )
 from proxy.edge.templates import Head
+from proxy.live import ODD_ENVIRONMENT
 
 _HOP: Final = 1
 _LENGTH: Final = 2
@@ -23,7 +24,10 @@ _ENCODING: Final = 3
 _CONNECTION: Final = 4
 _UPGRADE: Final = 5
 _TYPE: Final = 6
+_ENVIRONMENT: Final = 7
 
+ENVIRONMENT_HEADER: Final = b"x-forkgate-environment"
+"""In which an engine tells the digest of the environment that answers (``engines.identity``)."""
 _ROLES: Final[dict[bytes, int]] = {
     b"keep-alive": _HOP,
     b"proxy-connection": _HOP,
@@ -37,6 +41,7 @@ _ROLES: Final[dict[bytes, int]] = {
     b"connection": _CONNECTION,
     b"upgrade": _UPGRADE,
     b"content-type": _TYPE,
+    ENVIRONMENT_HEADER: _ENVIRONMENT,  # passed on, and noted; never a hole of a template
 }
 _FRAMING: Final = frozenset((_LENGTH, _ENCODING, _CONNECTION, _UPGRADE))
 _MAY_DIFFER: Final = frozenset((0, _HOP, _LENGTH))  # from an answer to the next that fits its template
@@ -46,13 +51,22 @@ _NEVER_HOP: Final = frozenset(
 # RFC 9112 section 4; a server may leave the last space and the reason out, and many leave out both.
 _START: Final = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+")
 _BODILESS: Final = frozenset((204, 304))
+_DIGEST: Final = re.compile(rb"sha256:[0-9a-f]{64}")
 
 
 class Answer(Head):
     """A response head that was accepted. ``block`` is without Transfer-Encoding, Connection, x-request-id and
     the empty line: those depend on the client."""
 
-    __slots__ = ("event_stream", "keep_alive", "length", "length_hole", "status", "websocket")
+    __slots__ = (
+        "environment",
+        "event_stream",
+        "keep_alive",
+        "length",
+        "length_hole",
+        "status",
+        "websocket",
+    )
 
     status: int
     keep_alive: bool
@@ -63,6 +77,9 @@ class Answer(Head):
     """Which hole of the template has the length."""
     event_stream: bool
     websocket: bool
+    environment: str
+    """Digest of the environment that answers, as the engine tells it; ``ODD_ENVIRONMENT`` where what it tells
+    is none; empty where it tells nothing."""
 
 
 class AnswerReader:
@@ -87,6 +104,7 @@ class AnswerReader:
         answer.keep_alive = minor == b"1"
         answer.event_stream = answer.websocket = False
         answer.length_hole = None
+        answer.environment = ""
         meaning = self._meaning
         length = encoding = connection = None
         length_at: int | None = None
@@ -106,6 +124,9 @@ class AnswerReader:
                         raise BadAnswerError("Content-Length is no number")
                 elif role == _TYPE:
                     answer.event_stream = value_of(line)[:17].lower() == b"text/event-stream"
+                    out.append(line)
+                elif role == _ENVIRONMENT:
+                    answer.environment = ODD_ENVIRONMENT if answer.environment else _digest(value_of(line))
                     out.append(line)
                 elif role == _ENCODING:
                     if encoding is not None:
@@ -153,6 +174,10 @@ class AnswerReader:
                 self._starts.clear()
             self._starts[start] = minor, status
         return minor, status
+
+
+def _digest(value: bytes) -> str:
+    return value.decode("ascii") if _DIGEST.fullmatch(value) else ODD_ENVIRONMENT
 
 
 def _again(answer: Answer, head: bytes) -> bool:

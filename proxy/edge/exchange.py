@@ -54,6 +54,7 @@ class Exchange:
     ask_reader: BodyReader | None = None
     capture: Capture | None = None
     endpoint: Endpoint | None = None
+    environment = ""
     upstream: UpstreamConnection | None = None
     first_byte_s = _NAN
     flags = 0
@@ -213,6 +214,7 @@ class Exchange:
         now = monotonic()
         self.sent = None
         self.status = answer.status
+        self.environment = answer.environment
         self.first_byte_s = now - self.started
         self.answer = states.ANSWER[self.answer][states.FINAL_HEAD]
         framing = b""
@@ -299,6 +301,7 @@ class Exchange:
         now = monotonic()
         self.sent = None
         self.status = 101
+        self.environment = answer.environment
         self.first_byte_s = now - self.started
         self.answer = states.ANSWER[self.answer][states.SWITCH]
         head = b"%bConnection: Upgrade\r\nUpgrade: websocket\r\nx-request-id: %b\r\n\r\n%b" % (
@@ -455,6 +458,7 @@ class Exchange:
                 self.response_bytes,
                 ABORTED_BY_FLIP if self.flipped else aborted_by,
                 self.flags,
+                self.environment,
             )
         except Exception:
             edge.shadow_failed()

@@ -69,6 +69,7 @@ class NoJudge:
         response_bytes: int,
         aborted_by: int,
         flags: int,
+        environment: str = "",
     ) -> None:
         return
 

@@ -11,6 +11,7 @@ from proxy.link.pb import link_pb2 as pb
 from proxy.link.values import Capture, EdgeIdentity
 from proxy.live import (
     ABORTED_BY,
+    FIRST_RECORD_BYTES,
     FLAG_CANARY,
     FLAG_DRAWABLE,
     FLAG_RETRIED,
@@ -77,6 +78,7 @@ def records_of(batch: pb.Batch) -> list[LiveRecord]:
             sampled=bool(raw.flags & FLAG_SAMPLED),
             streamed=bool(raw.flags & FLAG_STREAMED),
             drawable=bool(raw.flags & FLAG_DRAWABLE),
+            environment=raw.environment,
         )
-        for raw in unpack(batch.live_records, batch.names)
+        for raw in unpack(batch.live_records, batch.names, batch.record_bytes or FIRST_RECORD_BYTES)
     ]

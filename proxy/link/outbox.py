@@ -22,7 +22,7 @@ from proxy.ledger.reasons import DropReason
 from proxy.link.channel import MESSAGE_BYTES
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.values import EdgeIdentity
-from proxy.live import LivePacker
+from proxy.live import RECORD_BYTES, LivePacker
 
 CAPTURE_BYTES = MESSAGE_BYTES // 4
 """No capture and no batch grows beyond this, whatever the settings say: both together must fit a message."""
@@ -127,6 +127,7 @@ class Outbox:
         response_bytes: int,
         aborted_by: int,
         flags: int,
+        environment: str = "",
     ) -> None:
         """Queue one :class:`comparator.records.LiveRecord`, or count it as lost where there is no room."""
         self._live.add(
@@ -141,6 +142,7 @@ class Outbox:
             response_bytes,
             aborted_by,
             flags,
+            environment,
         )
         if not self._asked:
             self._ask(1)
@@ -175,6 +177,7 @@ class Outbox:
             _fill(batch.captures.add(), sequence, head, body)
         batch.live_records, names = self._live.take()
         batch.names.extend(names)
+        batch.record_bytes = RECORD_BYTES
         batch.live_lost = self._live.lost
         counts = self._ledger.counts()
         news = (counts.captured, counts.dropped_total, batch.live_lost)

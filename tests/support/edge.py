@@ -58,6 +58,7 @@ class Live:
     response_bytes: int
     aborted_by: int
     flags: int
+    environment: str = ""
 
 
 class MemoryPort:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\nlink.proto\x12\x10\x66orkgate.link.v1\"D\n\x0c\x45\x64geIdentity\x12\x0f\n\x07sidecar\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"\xbf\x01\n\x07\x43\x61pture\x12\x12\n\ncapture_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\x0f\n\x07rollout\x18\x05 \x01(\t\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x0f\n\x07headers\x18\x07 \x03(\x0c\x12\x0c\n\x04\x62ody\x18\x08 \x01(\x0c\x12\x11\n\tlive_pool\x18\t \x01(\t\x12\x17\n\x0freceived_unix_s\x18\n \x01(\x01\"\xab\x01\n\nEdgeLedger\x12\x10\n\x08\x63\x61ptured\x18\x01 \x01(\x04\x12\x11\n\tdelivered\x18\x02 \x01(\x04\x12:\n\x07\x64ropped\x18\x03 \x03(\x0b\x32).forkgate.link.v1.EdgeLedger.DroppedEntry\x12\x0c\n\x04held\x18\x04 \x01(\x04\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xd7\x01\n\x05\x42\x61tch\x12,\n\x04\x65\x64ge\x18\x01 \x01(\x0b\x32\x1e.forkgate.link.v1.EdgeIdentity\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12+\n\x08\x63\x61ptures\x18\x03 \x03(\x0b\x32\x19.forkgate.link.v1.Capture\x12\x14\n\x0clive_records\x18\x04 \x01(\x0c\x12\r\n\x05names\x18\x05 \x03(\t\x12,\n\x06ledger\x18\x06 \x01(\x0b\x32\x1c.forkgate.link.v1.EdgeLedger\x12\x11\n\tlive_lost\x18\x07 \x01(\x04\"\x18\n\x07Receipt\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\"\xcc\x01\n\x05Hello\x12,\n\x04\x65\x64ge\x18\x01 \x01(\x0b\x32\x1e.forkgate.link.v1.EdgeIdentity\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x15\n\ris_supervisor\x18\x03 \x01(\x08\x12<\n\x0brolled_back\x18\x04 \x03(\x0b\x32\'.forkgate.link.v1.Hello.RolledBackEntry\x1a\x31\n\x0fRolledBackEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x1c\n\x0b\x41\x63knowledge\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"f\n\x08\x45\x64geGone\x12,\n\x04\x65\x64ge\x18\x01 \x01(\x0b\x32\x1e.forkgate.link.v1.EdgeIdentity\x12,\n\x06ledger\x18\x02 \x01(\x0b\x32\x1c.forkgate.link.v1.EdgeLedger\"\x9d\x01\n\x07WatchUp\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.forkgate.link.v1.HelloH\x00\x12\x34\n\x0b\x61\x63knowledge\x18\x02 \x01(\x0b\x32\x1d.forkgate.link.v1.AcknowledgeH\x00\x12*\n\x04gone\x18\x03 \x01(\x0b\x32\x1a.forkgate.link.v1.EdgeGoneH\x00\x42\x06\n\x04kind\"@\n\tWatchDown\x12\x13\n\x0broute_table\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07settled\x18\x03 \x03(\t2\x89\x01\n\x04Link\x12<\n\x06Submit\x12\x17.forkgate.link.v1.Batch\x1a\x19.forkgate.link.v1.Receipt\x12\x43\n\x05Watch\x12\x19.forkgate.link.v1.WatchUp\x1a\x1b.forkgate.link.v1.WatchDown(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\nlink.proto\x12\x10\x66orkgate.link.v1\"D\n\x0c\x45\x64geIdentity\x12\x0f\n\x07sidecar\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"\xbf\x01\n\x07\x43\x61pture\x12\x12\n\ncapture_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12\x0f\n\x07rollout\x18\x05 \x01(\t\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x0f\n\x07headers\x18\x07 \x03(\x0c\x12\x0c\n\x04\x62ody\x18\x08 \x01(\x0c\x12\x11\n\tlive_pool\x18\t \x01(\t\x12\x17\n\x0freceived_unix_s\x18\n \x01(\x01\"\xab\x01\n\nEdgeLedger\x12\x10\n\x08\x63\x61ptured\x18\x01 \x01(\x04\x12\x11\n\tdelivered\x18\x02 \x01(\x04\x12:\n\x07\x64ropped\x18\x03 \x03(\x0b\x32).forkgate.link.v1.EdgeLedger.DroppedEntry\x12\x0c\n\x04held\x18\x04 \x01(\x04\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xed\x01\n\x05\x42\x61tch\x12,\n\x04\x65\x64ge\x18\x01 \x01(\x0b\x32\x1e.forkgate.link.v1.EdgeIdentity\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x04\x12+\n\x08\x63\x61ptures\x18\x03 \x03(\x0b\x32\x19.forkgate.link.v1.Capture\x12\x14\n\x0clive_records\x18\x04 \x01(\x0c\x12\r\n\x05names\x18\x05 \x03(\t\x12,\n\x06ledger\x18\x06 \x01(\x0b\x32\x1c.forkgate.link.v1.EdgeLedger\x12\x11\n\tlive_lost\x18\x07 \x01(\x04\x12\x14\n\x0crecord_bytes\x18\x08 \x01(\r\"\x18\n\x07Receipt\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x04\"\xcc\x01\n\x05Hello\x12,\n\x04\x65\x64ge\x18\x01 \x01(\x0b\x32\x1e.forkgate.link.v1.EdgeIdentity\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x15\n\ris_supervisor\x18\x03 \x01(\x08\x12<\n\x0brolled_back\x18\x04 \x03(\x0b\x32\'.forkgate.link.v1.Hello.RolledBackEntry\x1a\x31\n\x0fRolledBackEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x1c\n\x0b\x41\x63knowledge\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"f\n\x08\x45\x64geGone\x12,\n\x04\x65\x64ge\x18\x01 \x01(\x0b\x32\x1e.forkgate.link.v1.EdgeIdentity\x12,\n\x06ledger\x18\x02 \x01(\x0b\x32\x1c.forkgate.link.v1.EdgeLedger\"\x9d\x01\n\x07WatchUp\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.forkgate.link.v1.HelloH\x00\x12\x34\n\x0b\x61\x63knowledge\x18\x02 \x01(\x0b\x32\x1d.forkgate.link.v1.AcknowledgeH\x00\x12*\n\x04gone\x18\x03 \x01(\x0b\x32\x1a.forkgate.link.v1.EdgeGoneH\x00\x42\x06\n\x04kind\"@\n\tWatchDown\x12\x13\n\x0broute_table\x18\x01 \x01(\x0c\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07settled\x18\x03 \x03(\t2\x89\x01\n\x04Link\x12<\n\x06Submit\x12\x17.forkgate.link.v1.Batch\x1a\x19.forkgate.link.v1.Receipt\x12\x43\n\x05Watch\x12\x19.forkgate.link.v1.WatchUp\x1a\x1b.forkgate.link.v1.WatchDown(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,21 +44,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EDGELEDGER_DROPPEDENTRY']._serialized_start=422
   _globals['_EDGELEDGER_DROPPEDENTRY']._serialized_end=468
   _globals['_BATCH']._serialized_start=471
-  _globals['_BATCH']._serialized_end=686
-  _globals['_RECEIPT']._serialized_start=688
-  _globals['_RECEIPT']._serialized_end=712
-  _globals['_HELLO']._serialized_start=715
-  _globals['_HELLO']._serialized_end=919
-  _globals['_HELLO_ROLLEDBACKENTRY']._serialized_start=870
-  _globals['_HELLO_ROLLEDBACKENTRY']._serialized_end=919
-  _globals['_ACKNOWLEDGE']._serialized_start=921
-  _globals['_ACKNOWLEDGE']._serialized_end=949
-  _globals['_EDGEGONE']._serialized_start=951
-  _globals['_EDGEGONE']._serialized_end=1053
-  _globals['_WATCHUP']._serialized_start=1056
-  _globals['_WATCHUP']._serialized_end=1213
-  _globals['_WATCHDOWN']._serialized_start=1215
-  _globals['_WATCHDOWN']._serialized_end=1279
-  _globals['_LINK']._serialized_start=1282
-  _globals['_LINK']._serialized_end=1419
+  _globals['_BATCH']._serialized_end=708
+  _globals['_RECEIPT']._serialized_start=710
+  _globals['_RECEIPT']._serialized_end=734
+  _globals['_HELLO']._serialized_start=737
+  _globals['_HELLO']._serialized_end=941
+  _globals['_HELLO_ROLLEDBACKENTRY']._serialized_start=892
+  _globals['_HELLO_ROLLEDBACKENTRY']._serialized_end=941
+  _globals['_ACKNOWLEDGE']._serialized_start=943
+  _globals['_ACKNOWLEDGE']._serialized_end=971
+  _globals['_EDGEGONE']._serialized_start=973
+  _globals['_EDGEGONE']._serialized_end=1075
+  _globals['_WATCHUP']._serialized_start=1078
+  _globals['_WATCHUP']._serialized_end=1235
+  _globals['_WATCHDOWN']._serialized_start=1237
+  _globals['_WATCHDOWN']._serialized_end=1301
+  _globals['_LINK']._serialized_start=1304
+  _globals['_LINK']._serialized_end=1441
 # @@protoc_insertion_point(module_scope)

@@ -60,7 +60,7 @@ class EdgeLedger(_message.Message):
     def __init__(self, captured: _Optional[int] = ..., delivered: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., held: _Optional[int] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("edge", "batch", "captures", "live_records", "names", "ledger", "live_lost")
+    __slots__ = ("edge", "batch", "captures", "live_records", "names", "ledger", "live_lost", "record_bytes")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     CAPTURES_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class Batch(_message.Message):
     NAMES_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     LIVE_LOST_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BYTES_FIELD_NUMBER: _ClassVar[int]
     edge: EdgeIdentity
     batch: int
     captures: _containers.RepeatedCompositeFieldContainer[Capture]
@@ -75,7 +76,8 @@ class Batch(_message.Message):
     names: _containers.RepeatedScalarFieldContainer[str]
     ledger: EdgeLedger
     live_lost: int
-    def __init__(self, edge: _Optional[_Union[EdgeIdentity, _Mapping]] = ..., batch: _Optional[int] = ..., captures: _Optional[_Iterable[_Union[Capture, _Mapping]]] = ..., live_records: _Optional[bytes] = ..., names: _Optional[_Iterable[str]] = ..., ledger: _Optional[_Union[EdgeLedger, _Mapping]] = ..., live_lost: _Optional[int] = ...) -> None: ...
+    record_bytes: int
+    def __init__(self, edge: _Optional[_Union[EdgeIdentity, _Mapping]] = ..., batch: _Optional[int] = ..., captures: _Optional[_Iterable[_Union[Capture, _Mapping]]] = ..., live_records: _Optional[bytes] = ..., names: _Optional[_Iterable[str]] = ..., ledger: _Optional[_Union[EdgeLedger, _Mapping]] = ..., live_lost: _Optional[int] = ..., record_bytes: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("batch",)

@@ -77,6 +77,8 @@ def traffic(count: int, seed: int = 1) -> list[LiveRecord]:
                 sampled=rng.random() < 0.1,
                 streamed=True,
                 drawable=rng.random() < 0.5,
+                environment=rng.choice(("sha256:" + "a" * 64, "sha256:" + "b" * 64, "?", "")),
+                environment_by_probe=rng.random() < 0.5,
             )
         )
     return records
@@ -99,7 +101,10 @@ def test_live_records_come_back_bit_for_bit(count):
 
 
 def test_records_of_an_older_version_are_read_with_defaults(monkeypatch):
-    records = [msgspec.structs.replace(record, drawable=True) for record in traffic(20)]
+    records = [
+        msgspec.structs.replace(record, drawable=True, environment="", environment_by_probe=False)
+        for record in traffic(20)
+    ]
     monkeypatch.setattr(columns, "VERSION", 1)
     old = encode_live(records)
     monkeypatch.undo()

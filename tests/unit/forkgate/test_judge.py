@@ -26,7 +26,7 @@ from proxy.ledger import DropReason, EdgeCounts, JudgeLedger
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.server import LinkServer
 from proxy.link.values import EdgeIdentity
-from proxy.live import FLAG_CANARY, LivePacker
+from proxy.live import FLAG_CANARY, RECORD_BYTES, LivePacker
 from tests.support.exchanges import comparison, exchange, live, pair
 from tests.support.judging import Bench, fork_seen
 from tests.support.waiting import eventually
@@ -463,7 +463,7 @@ def live_batch(incarnation: str, number: int) -> pb.Batch:
     packer = LivePacker(10)
     packer.add(1.0, "acme", "new", "http://h:1", 200, 0.1, 0.2, 3, 4, 0, FLAG_CANARY)
     records, names = packer.take()
-    batch = pb.Batch(batch=number, live_records=records, names=names)
+    batch = pb.Batch(batch=number, live_records=records, names=names, record_bytes=RECORD_BYTES)
     batch.edge.sidecar, batch.edge.incarnation = "host", incarnation
     return batch
 

@@ -30,7 +30,7 @@ from forkgate.judge.writer import EvidenceWriter
 from proxy.ledger import JudgeLedger
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.server import LinkServer
-from proxy.live import LivePacker
+from proxy.live import RECORD_BYTES, LivePacker
 from tests.support.exchanges import comparison, live, pair
 from tests.support.link import ListSink, route_table
 from tests.support.waiting import eventually
@@ -240,7 +240,7 @@ def batch_after_a_restart() -> pb.Batch:
     packer = LivePacker(10)
     packer.add(1.0, "acme", "old", "http://h:1", 200, 0.1, 0.2, 3, 4, 0, 0)
     records, names = packer.take()
-    batch = pb.Batch(batch=2, live_records=records, names=names)
+    batch = pb.Batch(batch=2, live_records=records, names=names, record_bytes=RECORD_BYTES)
     batch.edge.sidecar, batch.edge.incarnation = "host", "e"
     batch.ledger.captured = batch.ledger.delivered = 1
     return batch

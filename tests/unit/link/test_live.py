@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.live import ABORTED_BY, MAX_NAME_CHARS, MAX_NAMES, RECORD_BYTES, LivePacker, unpack
+from proxy.live import (
+    ABORTED_BY,
+    FIRST_RECORD_BYTES,
+    MAX_ENVIRONMENTS,
+    MAX_NAME_CHARS,
+    MAX_NAMES,
+    ODD_ENVIRONMENT,
+    RECORD_BYTES,
+    LivePacker,
+    unpack,
+)
 
 seconds = st.floats(allow_nan=True, width=64)
 counts = st.integers(0, 2**64 - 1)
@@ -29,6 +39,7 @@ names = st.text(max_size=20)
             counts,
             st.integers(0, len(ABORTED_BY) - 1),
             st.integers(0, 255),
+            names,
         ),
         max_size=20,
     )
@@ -52,6 +63,7 @@ def test_records_come_back_as_they_went(rows: list[tuple]) -> None:  # type: ign
             raw.response_bytes,
             raw.aborted_by,
             raw.flags,
+            raw.environment,
         )
         for raw in raws
     ]
@@ -100,3 +112,40 @@ def test_broken_bytes_are_refused() -> None:
         list(unpack(packed[:-1], names))
     with pytest.raises(ValueError, match="outside its table"):
         list(unpack(packed, names[:1]))
+
+
+def test_an_engine_that_tells_ever_new_digests_costs_no_record() -> None:
+    packer = LivePacker(20_000)
+    for number in range(20_000):
+        packer.add(1.0, str(number % 100), "p", "e", 200, 0.1, 0.2, 1, 2, 0, 0, f"sha256:{number:064x}")
+    assert packer.lost == 0
+    told = [raw.environment for raw in unpack(*packer.take())]
+    assert told[:MAX_ENVIRONMENTS] == [f"sha256:{number:064x}" for number in range(MAX_ENVIRONMENTS)]
+    assert set(told[MAX_ENVIRONMENTS:]) == {ODD_ENVIRONMENT}
+    packer.add(1.0, "t", "p", "e", 200, 0.1, 0.2, 1, 2, 0, 0, "sha256:new")
+    assert [raw.environment for raw in unpack(*packer.take())] == ["sha256:new"]
+
+
+def test_records_of_an_edge_that_knows_no_environments_are_read() -> None:
+    packer = LivePacker(3)
+    for status in (200, 201, 202):
+        add(packer, status=status)
+    packed, names = packer.take()
+    old = b"".join(packed[at : at + FIRST_RECORD_BYTES] for at in range(0, len(packed), RECORD_BYTES))
+    assert [(raw.status, raw.environment) for raw in unpack(old, names, FIRST_RECORD_BYTES)] == [
+        (200, ""),
+        (201, ""),
+        (202, ""),
+    ]
+
+
+def test_what_a_newer_edge_packs_behind_is_left_alone() -> None:
+    packer = LivePacker(2)
+    packer.add(1.0, "t", "p", "e", 200, 0.1, 0.2, 1, 2, 0, 0, "sha256:a")
+    add(packer, status=500)
+    packed, names = packer.take()
+    new = b"".join(packed[at : at + RECORD_BYTES] + b"more" for at in range(0, len(packed), RECORD_BYTES))
+    raws = list(unpack(new, names, RECORD_BYTES + 4))
+    assert [(raw.status, raw.environment) for raw in raws] == [(200, "sha256:a"), (500, "")]
+    with pytest.raises(ValueError, match="which no edge packs"):
+        list(unpack(packed, names, FIRST_RECORD_BYTES + 1))
