@@ -275,6 +275,7 @@ class Edge:
                 response_bytes,
                 aborted_by,
                 0,
+                "",
             )
         except Exception:
             self.shadow_failed()

@@ -56,7 +56,7 @@ class ShadowPort(Protocol):
         response_bytes: int,
         aborted_by: int,
         flags: int,
-        environment: str = "",
+        environment: str,
     ) -> None:
         """One live request is over. ``aborted_by`` and ``flags`` are those of ``proxy.live``, and so is
         ``environment``: what the answer's head told of who gave it."""

@@ -69,7 +69,7 @@ class NoJudge:
         response_bytes: int,
         aborted_by: int,
         flags: int,
-        environment: str = "",
+        environment: str,
     ) -> None:
         return
 
