@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -193,6 +193,30 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Close pooled connections."""
+        ...
+
+
+class AnswerObserver(Protocol):
+    """Told what the head of each answer shows of who gave it, before anybody reads the answer itself."""
+
+    def answered_by(self, environment: Fact, *, new_connection: bool) -> None:
+        """An answer's head has come. Neither waits nor raises.
+
+        Args:
+            environment: digest of the environment that answers, as this very answer tells it, or why it
+                tells none.
+            new_connection: it came over a connection that was made for it: whoever is at its other end was
+                not met before, whatever its address.
+        """
+        ...
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """An adapter that can say of each answer who gave it: those that speak HTTP."""
+
+    def observe(self, observer: AnswerObserver) -> None:
+        """Tell this observer from now on."""
         ...
 
 

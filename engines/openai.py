@@ -15,6 +15,7 @@ import msgspec
 from comparator.records import Fact, Sampling
 from engines import calls
 from engines.base import (
+    AnswerObserver,
     CallKind,
     EngineInvalid,
     EngineOptions,
@@ -24,9 +25,8 @@ from engines.base import (
     Prompt,
     Steps,
 )
-from engines.identity import IDENTITY_HEADER
 from engines.sse import EventParser, EventTooLong
-from engines.transport import Endpoint
+from engines.transport import NOT_TOLD, Endpoint
 from engines.wire import ChatDecoder, CompletionDecoder, Decoder
 
 _DRAIN_S = 0.5
@@ -70,6 +70,10 @@ class OpenAIEngine:
     async def close(self) -> None:
         await self.endpoint.close()
 
+    def observe(self, observer: AnswerObserver) -> None:
+        """See :class:`engines.base.Observable`."""
+        self.endpoint.observer = observer
+
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]:
         """See :meth:`engines.base.Engine.generate`."""
         path, body, decoder = self.request_of(prompt)
@@ -78,7 +82,7 @@ class OpenAIEngine:
             if not reply.headers.get("content-type", "").startswith("text/event-stream"):
                 kind = reply.headers.get("content-type", "nothing")
                 raise EngineInvalid(self.base_url, f"{path}: a stream was asked for and {kind} came")
-            digest = reply.headers.get(IDENTITY_HEADER)
+            environment = reply.environment
             while not decoder.done:
                 data, received_s = await reply.read()
                 if not data:
@@ -93,8 +97,8 @@ class OpenAIEngine:
             finish = decoder.finish()
             await reply.drain(_DRAIN_S)
         facts = {**self.known_facts, **finish.facts}
-        if digest is not None:
-            facts["environment_digest"] = Fact(value=digest)
+        if environment is not NOT_TOLD:
+            facts["environment_digest"] = environment
         yield msgspec.structs.replace(finish, facts=facts)
 
     def request_of(self, prompt: Prompt) -> tuple[str, dict[str, Any], Decoder]:

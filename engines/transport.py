@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pathlib
+import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import aiohttp
 import msgspec
 
+from comparator.records import Fact
 from engines.base import (
+    AnswerObserver,
     EngineError,
     EngineInvalid,
     EngineOptions,
@@ -25,31 +28,43 @@ from engines.base import (
     EngineTimeout,
     EngineUnavailable,
 )
+from engines.headers import REQUEST_ID_HEADER, SHADOW_HEADER
+from engines.identity import IDENTITY_HEADER
 
 _MAX_CONNECTIONS = 512
 _KEEPALIVE_S = 4.0  # under the 5 s after which uvicorn closes an idle connection
 _CREDENTIAL_S = 10.0
 _MAX_JSON_BYTES = 64 << 20
 _MAX_TOLD_BYTES = 2000
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _encode = msgspec.json.Encoder().encode
-
-SHADOW_HEADER = "x-forkgate-shadow"
-"""On every request that goes out here, with the value 1: an engine's log, or a proxy before it, can tell our
-load from live traffic. The same on all arms."""
-REQUEST_ID_HEADER = "x-request-id"
-"""Names one generation. vLLM 0.32 takes it into its request ID, which it logs and makes unique by a random
-suffix. It samples and caches nothing by it; the ID orders requests of one priority and one arrival time, and
-the MoRI-IO connector finds addresses in one that its own router made."""
 
 
 class _Sent:
     """What the trace hooks saw of one request."""
 
-    __slots__ = ("last_byte_s", "reused")
+    __slots__ = ("last_byte_s", "new", "reused")
 
     def __init__(self) -> None:
         self.last_byte_s = time.perf_counter()
         self.reused = False
+        self.new = False
+        """Over a connection made for it. One that was reused first and was stale is both: aiohttp sends a GET
+        again by itself."""
+
+
+NOT_TOLD = Fact(unknown="the answer tells no environment digest")
+
+
+def told_environment(values: Sequence[str]) -> Fact:
+    """What the values of an answer's ``x-forkgate-environment`` lines prove: one digest, or nothing."""
+    if not values:
+        return NOT_TOLD
+    if len(values) > 1:
+        return Fact(unknown=f"the answer tells {len(values)} environment digests")
+    if _DIGEST.fullmatch(values[0]) is None:
+        return Fact(unknown=f"what the answer tells as its environment digest is none: {values[0][:80]!r}")
+    return Fact(value=values[0])
 
 
 class Reply:
@@ -107,6 +122,11 @@ class Reply:
     @property
     def headers(self) -> Mapping[str, str]:
         return self._response.headers
+
+    @property
+    def environment(self) -> Fact:
+        """Digest of the environment that gives this answer, as its head tells it, or why it is not known."""
+        return told_environment(self._response.headers.getall(IDENTITY_HEADER, ()))
 
     async def read(self) -> tuple[bytes, float]:
         """All that has come since the last read, empty at the end, and the second it came.
@@ -167,6 +187,8 @@ class Endpoint:
         self.options = options
         self._tls = tls
         self._server_name = server_name
+        self.observer: AnswerObserver | None = None
+        """Told of the head of every answer, whatever was asked."""
         self._session: aiohttp.ClientSession | None = None
         self._credential: str | None = None
         self._credential_read_s = -_CREDENTIAL_S
@@ -237,6 +259,9 @@ class Endpoint:
                 raise EngineUnavailable(self.where, f"{path}: {_words(error)}") from error
             except (aiohttp.ClientError, OSError) as error:
                 raise EngineUnavailable(self.where, f"{path}: {_words(error)}") from error
+            if self.observer is not None:
+                told = told_environment(response.headers.getall(IDENTITY_HEADER, ()))
+                self.observer.answered_by(told, new_connection=sent.new)
             return response, sent
         raise AssertionError("unreachable")
 
@@ -287,6 +312,7 @@ class Endpoint:
             hooks.on_request_chunk_sent.append(_on_sent)
             hooks.on_request_headers_sent.append(_on_sent)
             hooks.on_connection_reuseconn.append(_on_reused)
+            hooks.on_connection_create_end.append(_on_created)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=_MAX_CONNECTIONS, keepalive_timeout=_KEEPALIVE_S, ssl=self._tls or True
@@ -307,6 +333,10 @@ async def _on_sent(_session: aiohttp.ClientSession, context: Any, _event: Any) -
 
 async def _on_reused(_session: aiohttp.ClientSession, context: Any, _event: Any) -> None:
     context.trace_request_ctx.reused = True
+
+
+async def _on_created(_session: aiohttp.ClientSession, context: Any, _event: Any) -> None:
+    context.trace_request_ctx.new = True
 
 
 def _words(error: BaseException) -> str:

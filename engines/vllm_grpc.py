@@ -29,6 +29,7 @@ import msgspec
 from comparator.records import Fact, Sampling
 from engines import calls
 from engines.base import (
+    AnswerObserver,
     Call,
     CallKind,
     CannotEncode,
@@ -86,6 +87,10 @@ class VllmGrpcEngine:
         paired = options.grpc_port is not None
         self._http = VllmEngine(base_url, options, tls, server_name) if paired else None
         self._model: Any = None
+
+    def observe(self, observer: AnswerObserver) -> None:
+        """See :class:`engines.base.Observable`. The HTTP server beside it is another process of its own."""
+        self._channel.observer = observer
 
     async def close(self) -> None:
         await self._channel.close()

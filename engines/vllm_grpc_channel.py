@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from engines.base import (
+    AnswerObserver,
     EngineError,
     EngineInvalid,
     EngineOptions,
@@ -17,7 +18,7 @@ from engines.base import (
     EngineTimeout,
     EngineUnavailable,
 )
-from engines.transport import Endpoint
+from engines.transport import NOT_TOLD, Endpoint
 from engines.vllm_grpc_wire import protos
 
 _MAX_MESSAGE_BYTES = 64 << 20
@@ -47,6 +48,8 @@ class GrpcChannel:
         self._tls = tls
         self._server_name = server_name
         self._channel: grpc.aio.Channel | None = None
+        self.observer: AnswerObserver | None = None
+        """Told of every new connection; a gRPC answer tells no environment."""
 
     async def close(self) -> None:
         if self._channel is not None:
@@ -58,6 +61,7 @@ class GrpcChannel:
         if self._channel is None:
             self._channel = self._open()
         channel = self._channel
+        stood = channel.get_state() is grpc.ChannelConnectivity.READY
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
                 while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
@@ -69,6 +73,8 @@ class GrpcChannel:
         except TimeoutError as error:
             limit_s = self._options.connect_timeout_s
             raise EngineTimeout(self._where, f"no connection in {limit_s} s") from error
+        if not stood and self.observer is not None:
+            self.observer.answered_by(NOT_TOLD, new_connection=True)
         return protos(self._where).services.VllmEngineStub(channel)
 
     def _open(self) -> grpc.aio.Channel:

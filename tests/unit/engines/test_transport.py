@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from comparator.records import Fact
 from engines.base import (
     EngineError,
     EngineInvalid,
@@ -18,7 +19,7 @@ from engines.base import (
     EngineTimeout,
     EngineUnavailable,
 )
-from engines.transport import Endpoint
+from engines.transport import NOT_TOLD, Endpoint
 
 Handler = Callable[[int, bytes, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -278,3 +279,76 @@ def test_leaving_a_stream_early_closes_its_connection() -> None:
         await closed.wait()
 
     run(handler, use)
+
+
+class Noted:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Fact, bool]] = []
+
+    def answered_by(self, environment: Fact, *, new_connection: bool) -> None:
+        self.told.append((environment, new_connection))
+
+
+DIGEST = "sha256:" + "d" * 64
+
+
+def with_headers(*lines: str) -> bytes:
+    return b"HTTP/1.1 200 OK\r\n" + "".join(f"{line}\r\n" for line in lines).encode() + OK[17:]
+
+
+def test_each_answer_tells_who_gave_it_and_whether_over_a_new_connection() -> None:
+    """A server that was replaced between two requests is met over a new connection, by the request itself."""
+
+    async def handler(number: int, _request: bytes, writer: asyncio.StreamWriter) -> None:
+        if number == 3:
+            writer.close()  # as one that ends
+        elif number == 5:
+            writer.write(with_headers("content-type: text/plain"))
+        else:
+            writer.write(with_headers(f"X-Forkgate-Environment: {DIGEST}"))
+
+    noted = Noted()
+
+    async def use(endpoint: Endpoint) -> None:
+        endpoint.observer = noted
+        for path in ("/a", "/b", "/c", "/d"):
+            await endpoint.get(path)
+
+    run(handler, use)
+    assert noted.told == [
+        (Fact(value=DIGEST), True),
+        (Fact(value=DIGEST), False),
+        (Fact(value=DIGEST), True),
+        (NOT_TOLD, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ((f"x-forkgate-environment: {DIGEST[:-1]}",), "is none: 'sha256:ddd"),
+        ((f"x-forkgate-environment: {DIGEST.upper()}",), "is none: 'SHA256:DDD"),
+        (("x-forkgate-environment: ",), "is none: ''"),
+        (("x-forkgate-environment: " + "x" * 7_000,), "is none: '" + "x" * 80 + "'"),
+        ((f"x-forkgate-environment: {DIGEST}",) * 2, "the answer tells 2 environment digests"),
+    ],
+)
+def test_a_digest_that_is_none_proves_nothing(lines: tuple[str, ...], words: str) -> None:
+    async def handler(_number: int, _request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(with_headers(*lines))
+
+    noted = Noted()
+
+    async def use(endpoint: Endpoint) -> None:
+        endpoint.observer = noted
+        assert await endpoint.get("/a") == b"ok"
+        async with endpoint.stream("/b", {}, request_id="x") as reply:
+            assert reply.environment.value is None
+
+    run(handler, use)
+    ((told, _), _) = noted.told
+    assert told.value is None
+    assert words in str(told.unknown)
+    assert len(str(told.unknown)) < 200
