@@ -17,6 +17,14 @@ not import it.
 ``reader``     list, export, ledger counts; any number of readers beside the writer
 ``store``      the writer: batches in one transaction, deduplicated by (edge incarnation, sequence)
 ``retention``  ``max_bytes``
+``keys``       keys as text, and what is derived from one; pure
+``seal``       values sealed with AES-256-GCM, each bound to its place
+``hashed``     keyed hashes in the place of token IDs and text
+``records``    environment and artifact records by digest
+``bundle``     what an export begins with; pure
+``tenants``    retention by age and size of each tenant; ``forget``: whole captures leave
+``erasure``    of one tenant or request; ``erasure_log``: its lines, chained
+``rekey``      what stands in a file brought to the keys of today
 ``explain``    one pair in numbers, and what its fork can be traced to; pure
 ``words``      the same for a terminal; pure
 ``export``     comparisons as lines of JSON, and back; pure
@@ -31,49 +39,65 @@ from comparator.evidence.errors import (
     EvidenceBusy,
     EvidenceCorrupt,
     EvidenceDamaged,
+    EvidenceErased,
     EvidenceError,
     EvidenceForeign,
     EvidenceFull,
+    EvidenceHashed,
+    EvidenceLocked,
     EvidenceNotFound,
     EvidencePruned,
     EvidenceReadOnly,
     EvidenceUnavailable,
 )
+from comparator.evidence.hashed import Kept
+from comparator.evidence.keys import NO_KEYS, Key, Keyring, KeyTextError, key_of
 from comparator.evidence.reader import EvidenceReader
+from comparator.evidence.rekey import Rekeyed
 from comparator.evidence.rows import (
     Added,
     Batch,
     ComparisonDone,
     Drop,
+    ErasureRow,
     JournalEntry,
     JournalRow,
     LedgerCounts,
     Page,
     Pin,
     PlanRow,
+    RecordSeen,
+    RecordSight,
     Shown,
     StoredComparison,
     StoredExchange,
     StoredFork,
     StoredPair,
+    StoredRecord,
     StoreStatus,
     Taken,
     VerdictRow,
 )
 from comparator.evidence.store import EvidenceStore
+from comparator.evidence.tenants import Retained, Retention
 
 __all__ = [
+    "NO_KEYS",
     "Added",
     "Batch",
     "ComparisonDone",
     "Drop",
+    "ErasureRow",
     "EvidenceAmbiguous",
     "EvidenceBusy",
     "EvidenceCorrupt",
     "EvidenceDamaged",
+    "EvidenceErased",
     "EvidenceError",
     "EvidenceForeign",
     "EvidenceFull",
+    "EvidenceHashed",
+    "EvidenceLocked",
     "EvidenceNotFound",
     "EvidencePruned",
     "EvidenceReadOnly",
@@ -82,16 +106,27 @@ __all__ = [
     "EvidenceUnavailable",
     "JournalEntry",
     "JournalRow",
+    "Kept",
+    "Key",
+    "KeyTextError",
+    "Keyring",
     "LedgerCounts",
     "Page",
     "Pin",
     "PlanRow",
+    "RecordSeen",
+    "RecordSight",
+    "Rekeyed",
+    "Retained",
+    "Retention",
     "Shown",
     "StoreStatus",
     "StoredComparison",
     "StoredExchange",
     "StoredFork",
     "StoredPair",
+    "StoredRecord",
     "Taken",
     "VerdictRow",
+    "key_of",
 ]

@@ -10,7 +10,9 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from comparator.evidence.errors import EvidenceForeign, EvidenceUnavailable, mapped
+from comparator.evidence.keys import NO_KEYS, Keyring
 from comparator.evidence.schema import prepare
+from comparator.evidence.seal import Sealer
 
 BUSY_TIMEOUT_S = 2.0
 """How long a statement waits for another process' lock before :class:`EvidenceBusy`."""
@@ -26,8 +28,11 @@ Rows = list[Any]
 class Connection:
     """Opens and closes, and runs statements."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, keys: Keyring = NO_KEYS) -> None:
         """Open an existing store.
+
+        Args:
+            keys: what sealed values are read with; one that is missing is told when such a value is read.
 
         Raises:
             EvidenceUnavailable: no such file, or no permission.
@@ -43,7 +48,9 @@ class Connection:
                 isolation_level=None,
                 check_same_thread=False,
             )
+            self._seal = Sealer(self._db, self.path, keys)
             try:
+                self._db.execute("PRAGMA temp_store = MEMORY")  # no content in files of SQLite's own
                 prepare(self._db, self.path, writable=False)
             except BaseException:
                 self._db.close()

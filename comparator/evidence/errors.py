@@ -53,6 +53,18 @@ class EvidencePruned(EvidenceError):  # noqa: N818
     """What is asked for made room for newer evidence."""
 
 
+class EvidenceErased(EvidenceNotFound):
+    """What is asked for was erased on a person's word; the erasure log has who, when and why."""
+
+
+class EvidenceLocked(EvidenceError):  # noqa: N818
+    """What is asked for is sealed with a key that was not given."""
+
+
+class EvidenceHashed(EvidenceError):  # noqa: N818
+    """What is asked for needs token IDs or text, of which this store keeps keyed hashes only."""
+
+
 class EvidenceDamaged(EvidenceError):  # noqa: N818
     """What is stored of a capture does not fit together: it was changed, or part of it is missing."""
 

@@ -46,6 +46,10 @@ _FLOATS = frozenset(
 """Keys under which the three names of numbers that JSON lacks are numbers."""
 
 
+HEAD_KEYS = frozenset({"bundle", "record", "erasure"})
+"""Of lines that are no comparisons (:mod:`comparator.evidence.bundle`)."""
+
+
 class ExportLineError(ComparatorError):
     """A line that is no comparison. ``line`` is its number, from 1; the message names the place and the way
     out."""
@@ -127,6 +131,8 @@ def read_comparisons(
         if not raw.strip():
             continue
         line = _decoded(number, raw)
+        if line is None:
+            continue
         if any(arm.pruned for arm in line.exchanges):
             if on_pruned is None:
                 raise ExportLineError(
@@ -147,11 +153,14 @@ def read_comparisons(
         yield comparison
 
 
-def _decoded(number: int, raw: bytes | str) -> _Line:
+def _decoded(number: int, raw: bytes | str) -> _Line | None:
+    """None for a line that is no comparison and says so: a bundle's head, records and erasures."""
     try:
         plain = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ExportLineError(number, f"not JSON: {exc}") from exc
+    if isinstance(plain, dict) and not HEAD_KEYS.isdisjoint(plain) and "comparison" not in plain:
+        return None
     if isinstance(plain, dict) and plain.get("comparison") is None and "capture_id" in plain:
         raise ExportLineError(
             number, f"comparison: missing: capture {plain['capture_id']} was never finished; leave it out"

@@ -12,9 +12,16 @@ from comparator.comparison import Comparison
 from comparator.evidence import tables
 from comparator.evidence.codec import ContentError
 from comparator.evidence.connection import Connection
-from comparator.evidence.errors import EvidenceDamaged, EvidenceNotFound, EvidencePruned, mapped
+from comparator.evidence.erasure_log import ERASED_SELECT, ERASURE_SELECT, erased_text, erasures_of
+from comparator.evidence.errors import (
+    EvidenceDamaged,
+    EvidenceErased,
+    EvidenceNotFound,
+    EvidencePruned,
+    mapped,
+)
 from comparator.evidence.journal import unpack
-from comparator.evidence.rows import JournalRow, PlanRow, Shown, VerdictRow
+from comparator.evidence.rows import ErasureRow, JournalRow, PlanRow, Shown, VerdictRow
 from comparator.evidence.whole import NotWholeError, comparison_of
 from comparator.floor import Floors
 from comparator.pair import ForkSeen
@@ -39,6 +46,7 @@ class FoldedReader(Connection):
             f"SELECT id, {tables.COMPARISON_COLUMNS} FROM comparison WHERE capture_id = ?", [capture_id]
         )
         if not exchanges and not forks and not comparisons:
+            self._check_erased(capture_id)
             raise EvidenceNotFound(
                 self.path, f"no capture {capture_id}; `forkgate evidence list` shows what there is"
             )
@@ -52,12 +60,12 @@ class FoldedReader(Connection):
         )
         return Shown(
             capture_id=CaptureId(capture_id),
-            comparison=tables.comparison_of(comparisons[0]) if comparisons else None,
-            scores=tuple(tables.score_of(row) for row in scores),
-            exchanges=tuple(tables.exchange_of(row) for row in exchanges),
-            pairs=tuple(tables.pair_of(row) for row in pairs),
-            forks=tuple(tables.fork_of(row) for row in forks),
-            verdicts=tuple(tables.verdict_of(row) for row in verdicts),
+            comparison=tables.comparison_of(self._seal, comparisons[0]) if comparisons else None,
+            scores=tuple(tables.score_of(self._seal, row) for row in scores),
+            exchanges=tuple(tables.exchange_of(self._seal, row) for row in exchanges),
+            pairs=tuple(tables.pair_of(self._seal, row) for row in pairs),
+            forks=tuple(tables.fork_of(self._seal, row) for row in forks),
+            verdicts=tuple(tables.verdict_of(self._seal, row) for row in verdicts),
             pinned=pins[0][0] if pins else None,
         )
 
@@ -85,10 +93,11 @@ class FoldedReader(Connection):
             [capture_id, left_arm, right_arm, replicate],
         )
         if not rows:
+            self._check_erased(capture_id)
             arms = f"{left_arm} and {right_arm}, replicate {replicate}"
             raise EvidenceNotFound(self.path, f"capture {capture_id}: no fork of {arms}")
         try:
-            stored = tables.fork_of(rows[0])
+            stored = tables.fork_of(self._seal, rows[0])
         except msgspec.MsgspecError as exc:
             raise EvidenceDamaged(self.path, f"capture {capture_id}: its fork: {exc}") from exc
         return ForkSeen(
@@ -101,6 +110,16 @@ class FoldedReader(Connection):
             replicate=stored.replicate,
         )
 
+    def erasures(self) -> tuple[ErasureRow, ...]:
+        """The erasure log, oldest first."""
+        return erasures_of(self._all(ERASURE_SELECT, []))
+
+    def _check_erased(self, capture_id: str) -> None:
+        """Raises EvidenceErased where this capture was, or is just being."""
+        rows = self._all(ERASED_SELECT, [capture_id])
+        if rows:
+            raise EvidenceErased(self.path, erased_text(capture_id, rows[0]))
+
     def clusters(self, rollout: str, since_unix_s: float = 0.0) -> Iterator[str]:
         """The cluster of each kept comparison with a valid pair of the candidate, samples of suites included,
         repeats left out, oldest first, streamed.
@@ -108,13 +127,13 @@ class FoldedReader(Connection):
         Those of captures that were forgotten to make room are not among them.
         """
         for row in self._pages(
-            "SELECT id, cluster FROM comparison WHERE id > ? AND rollout = ? AND NOT repeat "
+            "SELECT id, cluster, capture_id FROM comparison WHERE id > ? AND rollout = ? AND NOT repeat "
             "AND unix_s >= ? AND EXISTS (SELECT 1 FROM pair WHERE "
             "pair.capture_id = comparison.capture_id AND right_arm = 'candidate' AND set_aside IS NULL) "
             "ORDER BY id LIMIT ?",
             [rollout, since_unix_s],
         ):
-            yield row[1]
+            yield self._seal.open_text(tables.cluster_place(row[2]), row[1]) or ""
 
     def samples_done(
         self, rollout: str, suite_digest: str, stage: str, since_unix_s: float = 0.0
@@ -135,7 +154,7 @@ class FoldedReader(Connection):
             "ORDER BY id LIMIT ?",
             [rollout, until_id],
         ):
-            yield tables.journal_of(row)
+            yield tables.journal_of(self._seal, row)
 
     def journal_after(self, rollout: str, sequence: int, limit: int) -> tuple[JournalRow, ...]:
         """The end of a rollout's journal, from the event after number ``sequence`` on, oldest first; its
@@ -144,7 +163,9 @@ class FoldedReader(Connection):
             f"SELECT id, {tables.JOURNAL_COLUMNS} FROM journal WHERE rollout = ? ORDER BY id DESC LIMIT ?",
             [rollout, limit],
         )
-        newest = itertools.takewhile(lambda row: row.sequence > sequence, map(tables.journal_of, rows))
+        newest = itertools.takewhile(
+            lambda row: row.sequence > sequence, (tables.journal_of(self._seal, row) for row in rows)
+        )
         return tuple(reversed(list(newest)))
 
     def plans(self, rollout: str) -> tuple[PlanRow, ...]:
@@ -181,7 +202,7 @@ class FoldedReader(Connection):
                 ).fetchall()
             finally:
                 self._db.execute("COMMIT")
-        return int(last), tuple(tables.verdict_of(row) for row in rows)
+        return int(last), tuple(tables.verdict_of(self._seal, row) for row in rows)
 
     def rollouts(self) -> tuple[str, ...]:
         """Every rollout that the store knows, by name."""
@@ -210,7 +231,7 @@ class FoldedReader(Connection):
         floors = Floors()
         for ids in reversed(rows):
             found = self._all(f"{tables.EXCHANGE_SELECT} WHERE exchange_id IN (?, ?)", list(ids))
-            by_id = {row[0]: tables.exchange_of(row).exchange for row in found}
+            by_id = {row[0]: tables.exchange_of(self._seal, row).exchange for row in found}
             if len(by_id) == 2:  # else pruned since
                 floors = floors.add(compare(by_id[ids[0]], by_id[ids[1]]))
         return floors

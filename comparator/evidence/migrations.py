@@ -74,6 +74,72 @@ CREATE TABLE taken (
 );
 """
 
+AT_REST = """
+CREATE INDEX comparison_tenant ON comparison (tenant, id);
+CREATE INDEX exchange_kept ON exchange (tenant, id, content_bytes) WHERE NOT pruned;
+
+CREATE TABLE data_key (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  key_id TEXT NOT NULL,
+  wrapped BLOB NOT NULL
+);
+
+CREATE TABLE record (
+  kind TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  document BLOB NOT NULL,
+  first_seen_unix_s REAL NOT NULL,
+  PRIMARY KEY (kind, digest)
+) WITHOUT ROWID;
+
+CREATE TABLE record_seen (
+  kind TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  pool TEXT NOT NULL,
+  endpoint TEXT NOT NULL,
+  first_unix_s REAL NOT NULL,
+  last_unix_s REAL NOT NULL,
+  PRIMARY KEY (kind, digest, pool, endpoint)
+) WITHOUT ROWID;
+
+CREATE TABLE erasing (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  unix_s REAL NOT NULL,
+  who TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  name TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  captures INTEGER NOT NULL DEFAULT 0,
+  exchanges INTEGER NOT NULL DEFAULT 0,
+  deleted INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE erasure (
+  id INTEGER PRIMARY KEY,
+  unix_s REAL NOT NULL,
+  done_unix_s REAL NOT NULL,
+  who TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  name TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  captures INTEGER NOT NULL,
+  exchanges INTEGER NOT NULL,
+  previous TEXT NOT NULL,
+  hash TEXT NOT NULL
+);
+
+CREATE TABLE erased (capture_id TEXT PRIMARY KEY, erasure INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+_APPENDED = "BEGIN SELECT RAISE(ABORT, 'the erasure log is appended to only'); END"
+ERASURE_TRIGGERS = (
+    f"CREATE TRIGGER erasure_stays BEFORE UPDATE ON erasure {_APPENDED}",
+    f"CREATE TRIGGER erasure_is_kept BEFORE DELETE ON erasure {_APPENDED}",
+)
+
+STORE_ID = "INSERT INTO meta (key, value) VALUES ('store_id', lower(hex(randomblob(16))))"
+"""What binds a sealed value to this file."""
+
 _COMPARISONS_OF_PAIRS = """
 INSERT INTO comparison
   (capture_id, rollout, tenant, cluster, repeat, timing, unix_s, incarnation, sequence, pairs, scores)
@@ -132,5 +198,16 @@ def to_version_2(db: sqlite3.Connection) -> None:
         db.execute(f"ALTER TABLE verdict ADD COLUMN {column}")
 
 
-MIGRATIONS: dict[int, Migration] = {1: to_version_2}
+def to_version_3(db: sqlite3.Connection) -> None:
+    """Sealed values, records, erasure, hashes in the place of token IDs.
+
+    What stands in the file stays as it is, readable without a key: ``forkgate evidence rekey`` seals it.
+    Pages that an older forkgate deleted from were not overwritten; one ``VACUUM`` does that.
+    """
+    db.execute("ALTER TABLE exchange ADD COLUMN hashed INTEGER NOT NULL DEFAULT 0")
+    for statement in (*statements(AT_REST), *ERASURE_TRIGGERS, STORE_ID):
+        db.execute(statement)
+
+
+MIGRATIONS: dict[int, Migration] = {1: to_version_2, 2: to_version_3}
 """From version → one step up."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from comparator.evidence import tables
+from comparator.evidence import bundle, tables
 from comparator.evidence.connection import Rows
 from comparator.evidence.errors import EvidenceAmbiguous, EvidenceError, EvidenceNotFound, mapped
 from comparator.evidence.export import export_line
 from comparator.evidence.folded import FoldedReader
-from comparator.evidence.rows import LedgerCounts, Page, StoreStatus, VerdictRow
+from comparator.evidence.records import records_of
+from comparator.evidence.rows import LedgerCounts, Page, PlanRow, StoredRecord, StoreStatus, VerdictRow
 from comparator.evidence.schema import version_of
 
 MAX_PAGE = 1_000
@@ -59,7 +60,7 @@ class EvidenceReader(FoldedReader):
         rows = self._all(
             f"{tables.PAIR_SELECT} {_where(where)} ORDER BY pair.id DESC LIMIT ?", [*values, limit + 1]
         )
-        pairs = tuple(tables.pair_of(row) for row in rows[:limit])
+        pairs = tuple(tables.pair_of(self._seal, row) for row in rows[:limit])
         return Page(pairs=pairs, cursor=str(pairs[-1].id) if len(rows) > limit else None)
 
     def resolve(self, given: str) -> str:
@@ -90,6 +91,10 @@ class EvidenceReader(FoldedReader):
         )
         ids = [row[0] for row in found]
         if not ids:
+            for row in self._all(
+                "SELECT capture_id FROM erased WHERE capture_id >= ? AND capture_id < ? LIMIT 1", bounds[:2]
+            ):
+                self._check_erased(row[0])
             raise EvidenceNotFound(
                 self.path, f"no capture {given}; `forkgate evidence list` shows what there is"
             )
@@ -105,12 +110,14 @@ class EvidenceReader(FoldedReader):
     def export(
         self, *, rollout: str | None = None, tenant: str | None = None, forked: bool | None = None
     ) -> Iterator[bytes]:
-        """NDJSON, one capture a line, oldest first, each line with its newline. ``forked``: True: any of its
-        pairs did; False: none did.
+        """NDJSON, each line with its newline: a head, the records of who answered, the erasure log
+        (:mod:`comparator.evidence.bundle`), then one capture a line, oldest first. ``forked``: True: any of
+        its pairs did; False: none did.
 
         Floats are written so that they read back to the same bits; the three that JSON lacks are the strings
         ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
         """
+        yield from self._export_head(rollout, tenant)
         where = ["comparison.id > ?"]
         values: Rows = []
         for column, value in (("rollout", rollout), ("tenant", tenant)):
@@ -131,6 +138,50 @@ class EvidenceReader(FoldedReader):
                 continue  # forgotten since the page was read
             yield export_line(shown)
 
+    def _export_head(self, rollout: str | None, tenant: str | None) -> Iterator[bytes]:
+        answered = self._answered(rollout)
+        pools = {pool for _, pool, _ in answered}
+        records = [one for one in self.records() if any(sight.pool in pools for sight in one.seen)]
+        plans: tuple[PlanRow, ...] = ()
+        verdicts: dict[str, VerdictRow] = {}
+        if rollout is not None:
+            plans = self.plans(rollout)
+            for verdict in self.verdicts(rollout=rollout, limit=MAX_PAGE):
+                verdicts.setdefault(verdict.gate, verdict)
+        yield bundle.head_line(
+            rollout, answered, records, plans[-1] if plans else None, list(verdicts.values())
+        )
+        yield from map(bundle.record_line, records)
+        for line in self.erasures():
+            if tenant is None or line.scope != "tenant" or line.name == tenant:
+                yield bundle.erasure_line(line)
+
+    def records(self, *, rollout: str | None = None) -> tuple[StoredRecord, ...]:
+        """Environment and artifact records, oldest first: all, or those seen in the pools that answered in a
+        rollout."""
+        rows = self._all(
+            "SELECT kind, digest, document, first_seen_unix_s FROM record ORDER BY first_seen_unix_s, kind",
+            [],
+        )
+        sights = self._all(
+            "SELECT kind, digest, pool, endpoint, first_unix_s, last_unix_s FROM record_seen "
+            "ORDER BY first_unix_s, pool, endpoint",
+            [],
+        )
+        found = records_of(rows, sights)
+        if rollout is None:
+            return found
+        pools = {pool for _, pool, _ in self._answered(rollout)}
+        return tuple(one for one in found if any(sight.pool in pools for sight in one.seen))
+
+    def _answered(self, rollout: str | None) -> Rows:
+        """Arm, pool and environment digest of the exchanges, each once."""
+        where = ["rollout = ?"] if rollout is not None else []
+        values: Rows = [rollout] if rollout is not None else []
+        return self._all(
+            f"SELECT DISTINCT arm, pool, environment_digest FROM exchange {_where(where)}", values
+        )
+
     def verdicts(self, *, rollout: str | None = None, limit: int = 100) -> tuple[VerdictRow, ...]:
         """The newest verdicts, newest first."""
         where = ["rollout = ?"] if rollout is not None else []
@@ -139,7 +190,7 @@ class EvidenceReader(FoldedReader):
             f"SELECT {tables.VERDICT_COLUMNS} FROM verdict {_where(where)} ORDER BY id DESC LIMIT ?",
             [*values, limit],
         )
-        return tuple(tables.verdict_of(row) for row in rows)
+        return tuple(tables.verdict_of(self._seal, row) for row in rows)
 
     def ledger_counts(self, incarnation: str) -> LedgerCounts:
         """How many captures of this edge incarnation have ended, and how. Zeros for one never heard of."""
@@ -187,6 +238,11 @@ class EvidenceReader(FoldedReader):
                 forgotten_captures=self._meta("forgotten_captures"),
                 journal=self._count("journal"),
                 pruned_journal=self._meta("pruned_journal"),
+                sealed_with=self._meta_text("sealed_with"),
+                key_ids=tuple(row[0] for row in self._db.execute("SELECT DISTINCT key_id FROM data_key")),
+                kept=self._meta_text("kept") or "full",
+                erasures=self._count("erasure"),
+                records=self._count("record"),
             )
 
     def _used_bytes(self) -> int:
@@ -198,6 +254,10 @@ class EvidenceReader(FoldedReader):
     def _meta(self, key: str) -> int:
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return int(row[0]) if row else 0
+
+    def _meta_text(self, key: str) -> str | None:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row and row[0] != "" else None
 
     def _count(self, table: str) -> int:
         return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])

@@ -13,6 +13,8 @@ import itertools
 import sqlite3
 from collections.abc import Callable, Sequence
 
+from comparator.evidence.forget import forget
+
 SLACK = 0.05
 """Prune this far below the limit, so that not every commit has to."""
 
@@ -148,12 +150,8 @@ class Pruner:
             ).fetchall()
             if not rows:
                 break
-            captures = [(capture_id,) for capture_id in dict.fromkeys(row[0] for row in rows)]
-            self._db.executemany(
-                "DELETE FROM content WHERE id IN (SELECT id FROM exchange WHERE capture_id = ?)", captures
-            )
-            for table in ("pair", "fork", "exchange", "comparison", "score"):
-                self._db.executemany(f"DELETE FROM {table} WHERE capture_id = ?", captures)
+            captures = dict.fromkeys(row[0] for row in rows)
+            forget(self._db, captures)
             freed += sum(size + _ROW_BYTES for _, size in rows)
             forgotten += len(captures)
         if forgotten:
@@ -164,6 +162,11 @@ class Pruner:
             self._db.execute(f"DELETE FROM comparison WHERE pairs = 0 AND {older}")
         self._add("forgotten_captures", forgotten)
         return forgotten
+
+    def count(self, *, captures: int, exchanges: int) -> None:
+        """Count what somebody else took."""
+        self._add("forgotten_captures", captures)
+        self._add("pruned_exchanges", exchanges)
 
     def trim(self) -> None:
         """Bound the tables that have no content to prune."""

@@ -95,6 +95,61 @@ STATE = "state"
 LOST = "lost"
 
 
+class RecordSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one endpoint is, as it said or as the configuration declares: a record, whole."""
+
+    kind: str
+    """``environment/1`` or ``artifact/1``: the document's own ``record``."""
+    digest: str
+    """The document's own, checked by whoever hands it in; the store never looks inside."""
+    document: bytes
+    """JSON, as it was captured."""
+    pool: str
+    endpoint: str
+    """Base URL; ``configuration`` where a file in the configuration declares it."""
+    unix_s: float
+
+
+class RecordSight(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a record's digest was seen."""
+
+    pool: str
+    endpoint: str
+    first_unix_s: float
+    last_unix_s: float
+
+
+class StoredRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as kept."""
+
+    kind: str
+    digest: str
+    document: bytes
+    first_seen_unix_s: float
+    seen: tuple[RecordSight, ...]
+
+
+class ErasureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the erasure log."""
+
+    erasure: int
+    """Its number; they only rise."""
+    unix_s: float
+    """When it was asked for."""
+    done_unix_s: float
+    who: str
+    scope: str
+    """``tenant`` or ``capture``."""
+    name: str
+    reason: str
+    captures: int
+    exchanges: int
+    previous: str
+    """:attr:`hash` of the line before; 64 zeros before the first."""
+    hash: str
+    """SHA-256 over the canonical JSON of all other fields."""
+
+
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One event that a rollout took in, in the order in which it took them in.
 
@@ -140,6 +195,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     pins: tuple[Pin, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
     taken: tuple[Taken, ...] = ()
+    records: tuple[RecordSeen, ...] = ()
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +208,10 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     pruned_exchanges: int
     """Exchanges whose content made room."""
     lost: tuple[str, ...] = ()
-    """Why journal entries could not be kept; each left a :data:`LOST` in its place."""
+    """Why journal entries could not be kept, each of which left a :data:`LOST` in its place, and why records
+    could not."""
+    refused: int = 0
+    """Comparisons of captures that were erased before they were finished: not kept."""
 
 
 class StoredExchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,8 +222,10 @@ class StoredExchange(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     output_tokens: int
     prompt_sha256: str
-    """SHA-256 over the prompt IDs, each as 8 bytes little-endian."""
+    """SHA-256 over the prompt IDs, each as 8 bytes little-endian; HMAC-SHA256 where ``hashed``."""
     output_sha256: str
+    hashed: bool = False
+    """Keyed hashes stand in the place of token IDs, and text was not kept."""
 
 
 class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,3 +354,11 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Entries of the journal."""
     pruned_journal: int
     """Entries of the journal that made room: their verdicts cannot be computed again."""
+    sealed_with: str | None = None
+    """ID of the key that new values are sealed with; None: they are written as they are."""
+    key_ids: tuple[str, ...] = ()
+    """Keys that something in the file may still need."""
+    kept: str = "full"
+    """``full``, or ``hashes``: keyed hashes in the place of token IDs."""
+    erasures: int = 0
+    records: int = 0

@@ -1,4 +1,4 @@
-"""The file's schema, version 2. How older files get there: :mod:`comparator.evidence.migrations`.
+"""The file's schema, version 3. How older files get there: :mod:`comparator.evidence.migrations`.
 
 =============  ==========================================================================================
 ``meta``       ``schema_version``, and counters that outlive pruning
@@ -25,12 +25,24 @@
 ``terminal``   (edge incarnation, sequence) of captures that ended, newest ones: deliveries are repeated after
                a broken connection, and the second copy must find the first
 ``ledger``     ended captures by incarnation, rollout and reason (``compared`` among them), forever
+``record``     environment and artifact records as they were captured, by digest; ``record_seen``: which
+               endpoint of which pool answered with which, first and last
+``data_key``   what seals values, wrapped by a key that is not here (:mod:`comparator.evidence.seal`)
+``erasing``    erasures under way, with what they have come to; ``erasure``: those done, appended to only,
+               each line with the hash of the one before; ``erased``: captures that are gone, and by which
 =============  ==========================================================================================
+
+Where a key is given these are sealed: ``content.blob``, ``exchange.settings`` (which then also holds error,
+stop reason and both hashes; their own columns are empty), ``fork.detail`` (the columns of token IDs are
+NULL), ``pair.set_aside_reason``, ``score.error``, ``comparison.cluster`` (a hash of the prompt without a
+key), ``terminal.detail``, ``verdict``'s ``reason``, ``state`` and ``verdict``, ``journal.body``. Where
+``exchange.hashed`` is set, keyed hashes stand in the place of token IDs (:mod:`comparator.evidence.hashed`).
 
 Settings of the file: WAL, so that readers never wait for the writer nor the writer for them; ``synchronous =
 NORMAL``, which loses nothing when the process is killed and never corrupts; a power cut may lose the last
 transactions. That is enough here: the rollback itself is latched in a file of its own, fsynced before it is
-announced. ``auto_vacuum = INCREMENTAL`` lets pruning give pages back to the disk.
+announced. ``auto_vacuum = INCREMENTAL`` lets pruning give pages back to the disk, and ``secure_delete``
+overwrites what is deleted.
 """
 
 from __future__ import annotations
@@ -39,9 +51,17 @@ import sqlite3
 from pathlib import Path
 
 from comparator.evidence.errors import EvidenceForeign
-from comparator.evidence.migrations import COMPARISON, JOURNAL, MIGRATIONS, statements
+from comparator.evidence.migrations import (
+    AT_REST,
+    COMPARISON,
+    ERASURE_TRIGGERS,
+    JOURNAL,
+    MIGRATIONS,
+    STORE_ID,
+    statements,
+)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x666F726B
 """``fork`` in ASCII; SQLite keeps it in the file's header, and ``file`` shows it."""
 
@@ -85,7 +105,8 @@ CREATE TABLE exchange (
   output_sha256 TEXT NOT NULL,
   settings BLOB NOT NULL,
   pruned INTEGER NOT NULL DEFAULT 0,
-  content_bytes INTEGER NOT NULL
+  content_bytes INTEGER NOT NULL,
+  hashed INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX exchange_capture ON exchange (capture_id);
 
@@ -248,7 +269,11 @@ def _create(db: sqlite3.Connection) -> None:
     try:
         # Somebody else may have been quicker between our look and our lock.
         if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-            for statement in statements(_DDL + COMPARISON + JOURNAL):
+            for statement in (
+                *statements(_DDL + COMPARISON + JOURNAL + AT_REST),
+                *ERASURE_TRIGGERS,
+                STORE_ID,
+            ):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute("INSERT INTO meta (key, value) VALUES ('schema_version', ?)", (SCHEMA_VERSION,))

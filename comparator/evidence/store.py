@@ -8,15 +8,40 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from comparator.evidence import tables
 from comparator.evidence.codec import ContentError
 from comparator.evidence.connection import BUSY_TIMEOUT_S
-from comparator.evidence.errors import EvidenceError, EvidenceFull, EvidenceUnavailable, mapped
+from comparator.evidence.erasure import Eraser, Erasing
+from comparator.evidence.errors import (
+    EvidenceError,
+    EvidenceFull,
+    EvidenceNotFound,
+    EvidenceUnavailable,
+    mapped,
+)
+from comparator.evidence.hashed import Hider, Kept
 from comparator.evidence.journal import JournalError, encode_items, pack
+from comparator.evidence.keys import NO_KEYS, Keyring
 from comparator.evidence.reader import COMPARED, EvidenceReader
+from comparator.evidence.records import add_records
+from comparator.evidence.rekey import Rekeyed, Rekeyer
 from comparator.evidence.retention import Pruner
-from comparator.evidence.rows import LOST, OBSERVED, Added, Batch, ComparisonDone, Drop, JournalEntry, Pin
+from comparator.evidence.rows import (
+    LOST,
+    OBSERVED,
+    Added,
+    Batch,
+    ComparisonDone,
+    Drop,
+    ErasureRow,
+    JournalEntry,
+    Pin,
+)
 from comparator.evidence.schema import prepare
+from comparator.evidence.seal import Sealer
+from comparator.evidence.tenants import Retained, Retention, retain
 from comparator.pair import Pair
 from comparator.records import Exchange
 
@@ -63,12 +88,22 @@ class EvidenceStore(EvidenceReader):
     A read from another thread needs an :class:`EvidenceReader` of its own.
     """
 
-    def __init__(self, path: Path | str, max_bytes: int, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        max_bytes: int,
+        *,
+        keys: Keyring = NO_KEYS,
+        kept: Kept = Kept.FULL,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+    ) -> None:
         """Open for writing.
 
         Args:
             path: the database; created, readable by its owner alone, when absent. Its directory must exist.
             max_bytes: pages in use at most, the write-ahead log (a few MB) apart.
+            keys: the current one seals what is written from now on; what is there stays as it is.
+            kept: whether token IDs and text are kept, or keyed hashes in their place (needs a current key).
             busy_timeout_s: how long to wait for another process' lock.
 
         Raises:
@@ -78,13 +113,19 @@ class EvidenceStore(EvidenceReader):
         self.max_bytes = max_bytes
         if max_bytes < MIN_MAX_BYTES:
             raise EvidenceError(self.path, f"max_bytes: {max_bytes} is under the least, {MIN_MAX_BYTES}")
+        if kept is Kept.HASHES and keys.current is None:
+            raise EvidenceError(self.path, "hashes need a key: without one whoever holds them guesses")
+        self.kept = kept
+        self._hider = Hider(keys.current) if kept is Kept.HASHES and keys.current is not None else None
         with mapped(self.path):
             # Prompts and answers of clients are inside: nobody else's to read. SQLite would create it wider.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(
                 self.path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
             )
+            self._seal = Sealer(self._db, self.path, keys)
             self._pruner = Pruner(self._db)
+            self._eraser = Eraser(self._db)
             try:
                 self._open()
             except BaseException:
@@ -92,6 +133,9 @@ class EvidenceStore(EvidenceReader):
                 raise
 
     def _open(self) -> None:
+        # Deleted content is overwritten, in the file and in what the log folds into it.
+        self._db.execute("PRAGMA secure_delete = ON")
+        self._db.execute("PRAGMA temp_store = MEMORY")  # nor is any in files of SQLite's own
         prepare(self._db, self.path, writable=True)
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
@@ -101,12 +145,17 @@ class EvidenceStore(EvidenceReader):
             )
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute("PRAGMA journal_size_limit = 8388608")
+        current = self._seal.keys.current
         with self._transaction():
-            self._db.execute(
-                "INSERT INTO meta (key, value) VALUES ('max_bytes', ?) "
-                "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (self.max_bytes,),
+            self._db.executemany(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
+                [
+                    ("max_bytes", self.max_bytes),
+                    ("sealed_with", "" if current is None else current.id),
+                    ("kept", self.kept.value),
+                ],
             )
+        self._seal.ready()
 
     def close(self) -> None:
         """Fold the log into the file and close."""
@@ -121,24 +170,32 @@ class EvidenceStore(EvidenceReader):
             EvidenceReadOnly, EvidenceBusy, EvidenceCorrupt, EvidenceUnavailable: see there.
             EvidenceError: a value that cannot be stored.
         """
+        seal, hider = self._seal, self._hider
+        with mapped(self.path):
+            seal.ready()
+            batch, refused = self._without_erased(batch)
         try:
-            exchanges = [tables.exchange_row(exchange) for exchange in _exchanges(batch)]
+            exchanges = [tables.exchange_row(seal, exchange, hider) for exchange in _exchanges(batch)]
         except (ContentError, TypeError, OverflowError) as exc:
             raise EvidenceError(self.path, f"a pair cannot be stored: {exc}") from exc
         lost: list[str] = []
-        journal = [_journal_row(entry, lost) for entry in batch.journal]
+        journal = [_journal_row(seal, entry, lost) for entry in batch.journal]
         repeated: list[tuple[str, int]] = []
         with mapped(self.path):
             with self._transaction():
                 self._db.executemany(_INSERT_EXCHANGE, [row for row, _ in exchanges])
                 self._db.executemany(_INSERT_CONTENT, [(blob, row[0]) for row, blob in exchanges])
-                self._db.executemany(_INSERT_FORK, [tables.fork_seen_row(seen) for seen in batch.forks])
+                self._db.executemany(
+                    _INSERT_FORK, [tables.fork_seen_row(seal, seen, hider) for seen in batch.forks]
+                )
                 pairs = sum(self._add_comparison(done, repeated) for done in batch.comparisons)
                 drops = sum(self._add_drop(drop, repeated) for drop in batch.drops)
-                self._db.executemany(_INSERT_VERDICT, [tables.verdict_row(row) for row in batch.verdicts])
+                verdicts = [tables.verdict_row(seal, row) for row in batch.verdicts]
+                self._db.executemany(_INSERT_VERDICT, verdicts)
                 self._db.executemany(_INSERT_PLAN, _plan_rows(batch.journal))
                 self._db.executemany(_INSERT_JOURNAL, journal)
                 self._db.executemany(_INSERT_TAKEN, [(one.incarnation, one.batch) for one in batch.taken])
+                add_records(self._db, batch.records, lost)
                 self._add_pins(batch.pins)
                 self._pruner.trim()
                 pruned = self._pruner.make_room(self._used_bytes, self.max_bytes)
@@ -152,13 +209,112 @@ class EvidenceStore(EvidenceReader):
             if pruned:
                 self._db.execute("PRAGMA incremental_vacuum").fetchall()
         return Added(
-            pairs=pairs, drops=drops, repeated=tuple(repeated), pruned_exchanges=pruned, lost=tuple(lost)
+            pairs=pairs,
+            drops=drops,
+            repeated=tuple(repeated),
+            pruned_exchanges=pruned,
+            lost=tuple(lost),
+            refused=refused,
         )
+
+    def _without_erased(self, batch: Batch) -> tuple[Batch, int]:
+        """The batch without what was erased before it was finished; captures are settled all the same."""
+        named = [done.comparison.capture_id for done in batch.comparisons]
+        gone = self._eraser.gone([*named, *(seen.capture_id for seen in batch.forks)])
+        if not gone:
+            return batch, 0
+        bare = tuple(
+            msgspec.structs.replace(
+                done, comparison=msgspec.structs.replace(done.comparison, pairs=(), scores=())
+            )
+            if done.comparison.capture_id in gone
+            else done
+            for done in batch.comparisons
+        )
+        forks = tuple(seen for seen in batch.forks if seen.capture_id not in gone)
+        return msgspec.structs.replace(batch, comparisons=bare, forks=forks), len(set(named) & gone)
+
+    # -- retention, erasure, rotation: bounded steps, each a transaction of its own -----------------------
+
+    def retain(self, rules: Sequence[Retention], now_unix_s: float) -> Retained:
+        """Take what is too old or too much of a tenant, a bounded part of it. Raises EvidenceError."""
+        with mapped(self.path):
+            with self._transaction():
+                taken = retain(self._db, rules, now_unix_s)
+                self._pruner.count(captures=taken.captures, exchanges=taken.exchanges)
+            if taken.captures or taken.exchanges:
+                self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        return taken
+
+    def erase(self, scope: str, name: str, who: str, reason: str, unix_s: float) -> Erasing | ErasureRow:
+        """Begin to erase a tenant or a capture; :meth:`erase_step` does the work. Safe to repeat: one that is
+        under way is found again, and one that is done and left nothing is answered with its line of the log.
+
+        Raises:
+            EvidenceNotFound: the store knows nothing of it, and never erased it.
+        """
+        with mapped(self.path), self._transaction():
+            job = self._eraser.begin(scope, name, who, reason, unix_s)
+            earlier = None if job is not None else self._eraser.earlier(scope, name)
+        if job is not None:
+            return job
+        if earlier is None:
+            raise EvidenceNotFound(
+                self.path, f"nothing of {scope} {name} is stored, so there is nothing to erase"
+            )
+        return earlier
+
+    def erasing(self) -> tuple[Erasing, ...]:
+        """Erasures under way, also those that an earlier process began, oldest first."""
+        with mapped(self.path):
+            return tuple(self._eraser.under_way())
+
+    def erase_step(self, unix_s: float) -> ErasureRow | None:
+        """Go on with the oldest erasure. Returns its line in the log once it is done.
+
+        Deletes a bounded part; when nothing is left, scrubs the file and appends to the log. A reader that
+        holds an old page back postpones the end, and the next step tries again.
+        """
+        with mapped(self.path):
+            jobs = self._eraser.under_way()
+            if not jobs:
+                return None
+            job = jobs[0]
+            if not job.deleted:
+                with self._transaction():
+                    self._eraser.step(job)
+                return None
+            if not self.scrub():
+                return None
+            with self._transaction():
+                return self._eraser.finish(job, unix_s)
+
+    def scrub(self) -> bool:
+        """Give free pages back and empty the write-ahead log, which holds pages as they were before. Returns
+        False while a reader needs them."""
+        with mapped(self.path):
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return not busy
+
+    def rekey_step(self) -> Rekeyed:
+        """Bring one more batch of values to the present key (:mod:`comparator.evidence.rekey`); begins anew
+        after the last. Raises EvidenceLocked where an old key is needed that is not listed."""
+        with mapped(self.path):
+            self._seal.ready()
+            with self._transaction():
+                done = Rekeyer(self._db, self._seal).step()
+            if done.done:
+                self.scrub()
+        return done
 
     def _add_comparison(self, done: ComparisonDone, repeated: list[tuple[str, int]]) -> int:
         comparison = done.comparison
-        if self._db.execute(_INSERT_COMPARISON, tables.comparison_row(done)).rowcount:
-            self._db.executemany(_INSERT_SCORE, tables.score_rows(comparison))
+        if self._eraser.gone([comparison.capture_id]):
+            pass  # its row went with it
+        elif self._db.execute(_INSERT_COMPARISON, tables.comparison_row(self._seal, done)).rowcount:
+            scores = tables.score_rows(self._seal, comparison, self._hider)
+            self._db.executemany(_INSERT_SCORE, scores)
         new = sum(self._add_pair(pair) for pair in comparison.pairs)
         if done.incarnation is not None and done.sequence is not None:
             self._settle(done.incarnation, done.sequence, comparison.rollout, COMPARED, "", None, repeated)
@@ -167,6 +323,7 @@ class EvidenceStore(EvidenceReader):
     def _add_pair(self, pair: Pair) -> bool:
         left, right = pair.left, pair.right
         fork = pair.fork
+        reason = pair.set_aside_reason if self._hider is None else self._hider.text(pair.set_aside_reason)
         new = self._db.execute(
             "INSERT OR IGNORE INTO pair (capture_id, left_exchange_id, right_exchange_id, rollout, tenant, "
             "fork_index, proper_prefix, max_error_nats, set_aside, set_aside_reason, replicate, right_arm) "
@@ -181,13 +338,13 @@ class EvidenceStore(EvidenceReader):
                 fork is not None and fork.proper_prefix,
                 pair.max_error_nats,
                 None if pair.set_aside is None else pair.set_aside.value,
-                pair.set_aside_reason,
+                self._seal.seal_text(tables.pair_place(left.exchange_id, right.exchange_id), reason),
                 right.replicate,
                 right.arm.value,
             ),
         ).rowcount
         if fork is not None:
-            self._db.execute(_INSERT_FORK, _fork_row(pair))
+            self._db.execute(_INSERT_FORK, _fork_row(self._seal, pair, self._hider))
         return new == 1
 
     def _add_drop(self, drop: Drop, repeated: list[tuple[str, int]]) -> bool:
@@ -205,10 +362,12 @@ class EvidenceStore(EvidenceReader):
         unix_s: float | None,
         repeated: list[tuple[str, int]],
     ) -> bool:
+        said = detail if self._hider is None else self._hider.text(detail)
+        sealed = self._seal.seal_text(tables.terminal_place(incarnation, sequence), said)
         new = self._db.execute(
             "INSERT OR IGNORE INTO terminal (incarnation, sequence, reason, detail, unix_s) "
             "VALUES (?,?,?,?,?)",
-            (incarnation, sequence, reason, detail, unix_s),
+            (incarnation, sequence, reason, sealed, unix_s),
         ).rowcount
         if not new:
             repeated.append((incarnation, sequence))
@@ -253,7 +412,7 @@ def _exchanges(batch: Batch) -> Iterable[Exchange]:
     }.values()
 
 
-def _journal_row(entry: JournalEntry, lost: list[str]) -> tuple[object, ...]:
+def _journal_row(seal: Sealer, entry: JournalEntry, lost: list[str]) -> tuple[object, ...]:
     """Values for ``journal``. What cannot be kept leaves a mark: a gap that nobody sees would be a lie."""
     kind = entry.kind
     try:
@@ -262,6 +421,11 @@ def _journal_row(entry: JournalEntry, lost: list[str]) -> tuple[object, ...]:
         lost.append(f"rollout {entry.rollout}, evidence {entry.before}-{entry.after}: {exc}")
         kind, body = LOST, b""
     plan = None if entry.plan is None else entry.plan.digest
+    place = tables.journal_place(
+        entry.rollout, entry.sequence, entry.before, entry.after, float(entry.unix_s), kind
+    )
+    if body:
+        body = seal.seal(place, body)
     return (entry.rollout, entry.sequence, entry.before, entry.after, entry.unix_s, kind, body, plan)
 
 
@@ -273,10 +437,11 @@ def _plan_rows(journal: Sequence[JournalEntry]) -> list[tuple[object, ...]]:
     ]
 
 
-def _fork_row(pair: Pair) -> tuple[object, ...]:
+def _fork_row(seal: Sealer, pair: Pair, hider: Hider | None) -> tuple[object, ...]:
     assert pair.fork is not None
     right = pair.right
     return tables.fork_row(
+        seal,
         pair.capture_id,
         right.rollout,
         right.tenant,
@@ -284,4 +449,5 @@ def _fork_row(pair: Pair) -> tuple[object, ...]:
         right.arm.value,
         right.replicate,
         pair.fork,
+        hider,
     )

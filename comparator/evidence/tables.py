@@ -1,4 +1,4 @@
-"""Values to rows and back. The only place that knows the order of columns."""
+"""Values to rows and back. The only place that knows the order of columns, and which of them are sealed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from comparator.comparison import Comparison, SampleRef, Score
 from comparator.evidence.codec import Content, decode_content, encode_content
+from comparator.evidence.hashed import Hider
 from comparator.evidence.hashes import ids_sha256
 from comparator.evidence.rows import (
     ComparisonDone,
@@ -19,6 +20,7 @@ from comparator.evidence.rows import (
     StoredPair,
     VerdictRow,
 )
+from comparator.evidence.seal import Sealer, is_sealed
 from comparator.pair import Fork, ForkSeen
 from comparator.records import Arm, Exchange, Fact, Outcome, Sampling, Timing
 
@@ -27,7 +29,7 @@ EXCHANGE_COLUMNS = (
     "environment_digest, adapter, template_sha256, seed, temperature, top_p, top_k, max_tokens, as_tokens, "
     "token_only, outcome, error, finish_reason, stop_reason, started_unix_s, ttft_s, last_token_s, total_s, "
     "timed_tokens, prompt_tokens, output_tokens, prompt_sha256, output_sha256, settings, pruned, "
-    "content_bytes"
+    "content_bytes, hashed"
 )
 EXCHANGE_SELECT = f"""
 SELECT {EXCHANGE_COLUMNS}, content.blob FROM exchange LEFT JOIN content USING (id)
@@ -64,6 +66,11 @@ class _Settings(msgspec.Struct, frozen=True, array_like=True):
     sampling: Sampling
     facts: dict[str, Fact]
     environment_digest: Fact
+    # Of sealed ones; else they have columns of their own.
+    error: str | None = None
+    stop_reason: str | None = None
+    prompt_sha256: str = ""
+    output_sha256: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -72,10 +79,34 @@ _fork = msgspec.msgpack.Decoder(Fork)
 _sample = msgspec.msgpack.Decoder(SampleRef)
 
 
-def exchange_row(exchange: Exchange) -> tuple[tuple[Any, ...], bytes]:
-    """Values for :data:`EXCHANGE_COLUMNS`, and the content blob."""
-    content = encode_content(exchange.prompt_token_ids, exchange.steps)
-    settings = _encoder.encode(_Settings(exchange.sampling, exchange.facts, exchange.environment_digest))
+def exchange_row(
+    seal: Sealer, exchange: Exchange, hider: Hider | None = None
+) -> tuple[tuple[Any, ...], bytes]:
+    """Values for :data:`EXCHANGE_COLUMNS`, and the content blob.
+
+    Args:
+        hider: puts keyed hashes in the place of token IDs and leaves text out.
+    """
+    if hider is not None:
+        prompt_sha256, output_sha256 = hider.hashes(exchange)
+        exchange = hider.exchange(exchange)
+    plain = encode_content(exchange.prompt_token_ids, exchange.steps)
+    if hider is None:
+        prompt_sha256, output_sha256 = ids_sha256(exchange.prompt_token_ids), ids_sha256(exchange.token_ids)
+    content = seal.seal(content_place(exchange.exchange_id), plain)
+    settings, error, stop_reason, prompt_sha256, output_sha256 = settings_values(
+        seal,
+        exchange.exchange_id,
+        _Settings(
+            exchange.sampling,
+            exchange.facts,
+            exchange.environment_digest,
+            exchange.error,
+            exchange.stop_reason,
+            prompt_sha256,
+            output_sha256,
+        ),
+    )
     sampling, timing = exchange.sampling, exchange.timing
     row = (
         exchange.exchange_id,
@@ -99,9 +130,9 @@ def exchange_row(exchange: Exchange) -> tuple[tuple[Any, ...], bytes]:
         exchange.as_tokens,
         exchange.token_only,
         exchange.outcome.value,
-        exchange.error,
+        error,
         exchange.finish_reason,
-        exchange.stop_reason,
+        stop_reason,
         timing.started_unix_s,
         timing.ttft_s,
         timing.last_token_s,
@@ -109,20 +140,65 @@ def exchange_row(exchange: Exchange) -> tuple[tuple[Any, ...], bytes]:
         timing.tokens,
         len(exchange.prompt_token_ids),
         len(exchange.steps),
-        ids_sha256(exchange.prompt_token_ids),
-        ids_sha256(exchange.token_ids),
+        prompt_sha256,
+        output_sha256,
         settings,
         0,
         len(content),
+        hider is not None,
     )
     return row, content
 
 
-def exchange_of(row: Sequence[Any]) -> StoredExchange:
+def content_place(exchange_id: str) -> str:
+    """Where a content blob stands."""
+    return f"content.blob\0{exchange_id}"
+
+
+def settings_values(
+    seal: Sealer, exchange_id: str, settings: _Settings
+) -> tuple[bytes, str | None, str | None, str, str]:
+    """Values of ``settings, error, stop_reason, prompt_sha256, output_sha256``: all of it in the first where
+    it is sealed, each in its own column where not."""
+    if seal.active:
+        sealed = seal.seal(f"exchange.settings\0{exchange_id}", _encoder.encode(settings))
+        return sealed, None, None, "", ""
+    open_ = [settings.sampling, settings.facts, settings.environment_digest]
+    return (
+        _encoder.encode(open_),
+        settings.error,
+        settings.stop_reason,
+        settings.prompt_sha256,
+        settings.output_sha256,
+    )
+
+
+def settings_of(
+    seal: Sealer, exchange_id: str, values: tuple[bytes, str | None, str | None, str, str]
+) -> _Settings:
+    """From what :func:`settings_values` made."""
+    stored, error, stop_reason, prompt_sha256, output_sha256 = values
+    settings = _settings.decode(seal.open(f"exchange.settings\0{exchange_id}", stored))
+    if is_sealed(stored):
+        return settings
+    return _Settings(
+        settings.sampling,
+        settings.facts,
+        settings.environment_digest,
+        error,
+        stop_reason,
+        prompt_sha256,
+        output_sha256,
+    )
+
+
+def exchange_of(seal: Sealer, row: Sequence[Any]) -> StoredExchange:
     """From a row of :data:`EXCHANGE_SELECT`."""
-    settings = _settings.decode(row[33])
+    settings = settings_of(seal, row[0], (row[33], row[21], row[23], row[31], row[32]))
     pruned = bool(row[34])
-    content = Content(prompt_token_ids=(), steps=()) if pruned else decode_content(row[36])
+    content = Content(prompt_token_ids=(), steps=())
+    if not pruned:
+        content = decode_content(seal.open(content_place(row[0]), row[37]))
     return StoredExchange(
         exchange=Exchange(
             exchange_id=row[0],
@@ -143,9 +219,9 @@ def exchange_of(row: Sequence[Any]) -> StoredExchange:
             facts=settings.facts,
             steps=content.steps,
             finish_reason=row[22],
-            stop_reason=row[23],
+            stop_reason=settings.stop_reason,
             outcome=Outcome(row[20]),
-            error=row[21],
+            error=settings.error,
             timing=Timing(
                 started_unix_s=row[24], ttft_s=row[25], last_token_s=row[26], total_s=row[27], tokens=row[28]
             ),
@@ -153,15 +229,28 @@ def exchange_of(row: Sequence[Any]) -> StoredExchange:
         pruned=pruned,
         prompt_tokens=row[29],
         output_tokens=row[30],
-        prompt_sha256=row[31],
-        output_sha256=row[32],
+        prompt_sha256=settings.prompt_sha256,
+        output_sha256=settings.output_sha256,
+        hashed=bool(row[36]),
     )
 
 
 def fork_row(
-    capture_id: str, rollout: str, tenant: str, left_arm: str, right_arm: str, replicate: int, fork: Fork
+    seal: Sealer,
+    capture_id: str,
+    rollout: str,
+    tenant: str,
+    left_arm: str,
+    right_arm: str,
+    replicate: int,
+    fork: Fork,
+    hider: Hider | None = None,
 ) -> tuple[Any, ...]:
-    """Values for :data:`FORK_COLUMNS`."""
+    """Values for :data:`FORK_COLUMNS`. The two token IDs stand there for people, where nothing is hidden."""
+    shown = hider is None and not seal.active
+    if hider is not None:
+        fork = hider.fork(capture_id, fork)
+    detail = seal.seal(fork_place(capture_id, left_arm, right_arm, replicate), _encoder.encode(fork))
     return (
         capture_id,
         left_arm,
@@ -171,18 +260,24 @@ def fork_row(
         tenant,
         fork.fork_index,
         fork.proper_prefix,
-        fork.left.token_id,
-        fork.right.token_id,
+        fork.left.token_id if shown else None,
+        fork.right.token_id if shown else None,
         fork.left.margin_nats,
         fork.right.margin_nats,
         fork.max_error_nats,
-        _encoder.encode(fork),
+        detail,
     )
 
 
-def fork_seen_row(seen: ForkSeen) -> tuple[Any, ...]:
+def fork_place(capture_id: str, left_arm: str, right_arm: str, replicate: int) -> str:
+    """Where a fork's detail stands."""
+    return f"fork.detail\0{capture_id}\0{left_arm}\0{right_arm}\0{replicate}"
+
+
+def fork_seen_row(seal: Sealer, seen: ForkSeen, hider: Hider | None = None) -> tuple[Any, ...]:
     """A row of ``fork`` for a fork that was seen before its pair ended."""
     return fork_row(
+        seal,
         seen.capture_id,
         seen.rollout,
         seen.tenant,
@@ -190,10 +285,11 @@ def fork_seen_row(seen: ForkSeen) -> tuple[Any, ...]:
         seen.right_arm.value,
         seen.replicate,
         seen.fork,
+        hider,
     )
 
 
-def fork_of(row: Sequence[Any]) -> StoredFork:
+def fork_of(seal: Sealer, row: Sequence[Any]) -> StoredFork:
     """From a row in the order of :data:`FORK_COLUMNS`."""
     return StoredFork(
         capture_id=row[0],
@@ -202,12 +298,27 @@ def fork_of(row: Sequence[Any]) -> StoredFork:
         replicate=row[3],
         rollout=row[4],
         tenant=row[5],
-        fork=_fork.decode(row[13]),
+        fork=_fork.decode(seal.open(fork_place(row[0], row[1], row[2], row[3]), row[13])),
     )
 
 
-def verdict_row(verdict: VerdictRow) -> tuple[Any, ...]:
-    """Values for :data:`VERDICT_COLUMNS`, which follow the struct's own order but for ``limit``'s quotes."""
+def verdict_place(column: str, rollout: str, unix_s: float, gate: str, evidence: int) -> str:
+    """Where a part of a verdict stands."""
+    return f"verdict.{column}\0{rollout}\0{gate}\0{evidence}\0{unix_s!r}"
+
+
+def verdict_row(seal: Sealer, verdict: VerdictRow) -> tuple[Any, ...]:
+    """Values for :data:`VERDICT_COLUMNS`, which follow the struct's own order but for ``limit``'s quotes.
+
+    A reason may quote what an engine said of a request, and a state or the whole verdict holds the reason.
+    """
+
+    def sealed(column: str, text: str) -> str | bytes | None:
+        place = verdict_place(
+            column, verdict.rollout, float(verdict.unix_s), verdict.gate, verdict.evidence_sequence
+        )
+        return seal.seal_text(place, text)
+
     return (
         verdict.rollout,
         verdict.unix_s,
@@ -217,11 +328,11 @@ def verdict_row(verdict: VerdictRow) -> tuple[Any, ...]:
         verdict.value,
         verdict.limit,
         verdict.n,
-        verdict.reason,
+        sealed("reason", verdict.reason),
         verdict.alpha,
         verdict.deciding_id,
         verdict.acted,
-        verdict.state,
+        sealed("state", verdict.state),
         verdict.evidence_sequence,
         verdict.estimand,
         verdict.rollback_nats,
@@ -229,27 +340,36 @@ def verdict_row(verdict: VerdictRow) -> tuple[Any, ...]:
         None if verdict.interval is None else verdict.interval[0],
         None if verdict.interval is None else verdict.interval[1],
         verdict.hold,
-        verdict.verdict,
+        sealed("verdict", verdict.verdict),
     )
 
 
-def verdict_of(row: Sequence[Any]) -> VerdictRow:
+def verdict_of(seal: Sealer, row: Sequence[Any]) -> VerdictRow:
     """From a row in the order of :data:`VERDICT_COLUMNS`."""
     *first, low, high, hold, whole = row
     interval = None if low is None or high is None else (low, high)
+    where = (first[0], first[1], first[3], first[13])  # rollout, time, gate, evidence
+    first[8] = seal.open_text(verdict_place("reason", *where), first[8])
+    first[12] = seal.open_text(verdict_place("state", *where), first[12])
+    whole = seal.open_text(verdict_place("verdict", *where), whole)
     return VerdictRow(
         **dict(zip(VerdictRow.__struct_fields__, (*first, interval, bool(hold), whole), strict=True))
     )
 
 
-def comparison_row(done: ComparisonDone) -> tuple[Any, ...]:
+def cluster_place(capture_id: str) -> str:
+    """Where a comparison's cluster stands."""
+    return f"comparison.cluster\0{capture_id}"
+
+
+def comparison_row(seal: Sealer, done: ComparisonDone) -> tuple[Any, ...]:
     """Values for :data:`COMPARISON_COLUMNS`."""
     comparison, sample = done.comparison, done.comparison.sample
     return (
         comparison.capture_id,
         comparison.rollout,
         comparison.tenant,
-        comparison.cluster,
+        seal.seal_text(cluster_place(comparison.capture_id), comparison.cluster),
         comparison.repeat,
         comparison.timing,
         *(
@@ -272,14 +392,14 @@ def comparison_row(done: ComparisonDone) -> tuple[Any, ...]:
     )
 
 
-def comparison_of(row: Sequence[Any]) -> StoredComparison:
+def comparison_of(seal: Sealer, row: Sequence[Any]) -> StoredComparison:
     """From ``id`` and a row in the order of :data:`COMPARISON_COLUMNS`."""
     return StoredComparison(
         id=row[0],
         capture_id=row[1],
         rollout=row[2],
         tenant=row[3],
-        cluster=row[4],
+        cluster=seal.open_text(cluster_place(row[1]), row[4]) or "",
         repeat=bool(row[5]),
         timing=bool(row[6]),
         sample=None if row[12] is None else _sample.decode(row[12]),
@@ -291,27 +411,56 @@ def comparison_of(row: Sequence[Any]) -> StoredComparison:
     )
 
 
-def score_rows(comparison: Comparison) -> list[tuple[Any, ...]]:
+def score_place(capture_id: str, arm: str, replicate: int, question: str) -> str:
+    """Where a score's error stands."""
+    return f"score.error\0{capture_id}\0{arm}\0{replicate}\0{question}"
+
+
+def score_rows(seal: Sealer, comparison: Comparison, hider: Hider | None = None) -> list[tuple[Any, ...]]:
     """Values for :data:`SCORE_COLUMNS`, in the scores' order."""
-    return [
-        (comparison.capture_id, score.arm.value, score.replicate, score.question, score.value, score.error)
-        for score in comparison.scores
-    ]
+    capture_id = comparison.capture_id
+    rows = []
+    for score in comparison.scores:
+        arm, replicate, question = score.arm.value, score.replicate, score.question
+        error = score.error if hider is None else hider.text(score.error)
+        sealed = seal.seal_text(score_place(capture_id, arm, replicate, question), error)
+        rows.append((capture_id, arm, replicate, question, score.value, sealed))
+    return rows
 
 
-def score_of(row: Sequence[Any]) -> Score:
+def score_of(seal: Sealer, row: Sequence[Any]) -> Score:
     """From a row in the order of :data:`SCORE_COLUMNS`."""
-    return Score(arm=Arm(row[1]), replicate=row[2], question=row[3], value=row[4], error=row[5])
+    error = seal.open_text(score_place(row[0], row[1], row[2], row[3]), row[5])
+    return Score(arm=Arm(row[1]), replicate=row[2], question=row[3], value=row[4], error=error)
 
 
-def journal_of(row: Sequence[Any]) -> JournalRow:
+def journal_place(rollout: str, sequence: int, before: int, after: int, unix_s: float, kind: str) -> str:
+    """Where a journal entry's body stands."""
+    return f"journal.body\0{rollout}\0{sequence}\0{before}\0{after}\0{float(unix_s)!r}\0{kind}"
+
+
+def journal_of(seal: Sealer, row: Sequence[Any]) -> JournalRow:
     """From ``id`` and a row in the order of :data:`JOURNAL_COLUMNS`."""
-    return JournalRow(**dict(zip(JournalRow.__struct_fields__, row, strict=True)))
+    fields = dict(zip(JournalRow.__struct_fields__, row, strict=True))
+    fields["body"] = seal.open(journal_place(*row[1:7]), fields["body"])
+    return JournalRow(**fields)
 
 
-def pair_of(row: Sequence[Any]) -> StoredPair:
+def terminal_place(incarnation: str, sequence: int) -> str:
+    """Where the words stand with which a capture ended."""
+    return f"terminal.detail\0{incarnation}\0{sequence}"
+
+
+def pair_place(left_exchange_id: str, right_exchange_id: str) -> str:
+    """Where the reason stands why a pair was set aside."""
+    return f"pair.set_aside_reason\0{left_exchange_id}\0{right_exchange_id}"
+
+
+def pair_of(seal: Sealer, row: Sequence[Any]) -> StoredPair:
     """From a row of :data:`PAIR_SELECT`."""
     fields = dict(zip(StoredPair.__struct_fields__, row, strict=True))
+    place = pair_place(fields["left_exchange_id"], fields["right_exchange_id"])
+    fields["set_aside_reason"] = seal.open_text(place, fields["set_aside_reason"])
     for flag in ("proper_prefix", "pinned", "pruned", "repeat", "timing"):
         fields[flag] = bool(fields[flag])
     return StoredPair(**fields)

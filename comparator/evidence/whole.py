@@ -72,6 +72,8 @@ def _pair(row: StoredPair, exchanges: Mapping[str, StoredExchange]) -> Pair:
 
 
 def _check_hashes(stored: StoredExchange) -> None:
+    if stored.hashed:
+        return  # nothing is left that the hash was taken over
     exchange = stored.exchange
     for name, ids, digest in (
         ("prompt", exchange.prompt_token_ids, stored.prompt_sha256),

@@ -50,7 +50,7 @@ def test_the_old_file_is_one_of_version_1(old: Path) -> None:
     db = sqlite3.connect(old)
     assert schema.version_of(db) == 1
     db.close()
-    with pytest.raises(EvidenceForeign, match="schema_version 1 is older than 2; start the judge once"):
+    with pytest.raises(EvidenceForeign, match="schema_version 1 is older than 3; start the judge once"):
         EvidenceReader(old)
 
 
