@@ -10,6 +10,7 @@ import typer
 from forkgate.cli import (
     artifact,
     check,
+    compare,
     determinism,
     environment,
     evidence,
@@ -70,6 +71,9 @@ app.command(
 )(processes.demo)
 app.command("engine", context_settings=processes.PASS_THROUGH, add_help_option=False)(processes.engine)
 app.command("settings", short_help="Launch settings with which an engine repeats itself.")(settings.settings)
+app.command("compare", short_help="Which level of equality environments can reach, and have shown.")(
+    compare.compare
+)
 app.add_typer(config_commands.app, name="config")
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(policy.app, name="policy")

@@ -1,0 +1,131 @@
+"""What a policy's gates say of two environments: kept in a store or bundle, or computed from comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from comparator.comparison import Comparison
+from comparator.misfit import misfit_of
+from policies.evaluate import evaluate
+from policies.gates import KINDS
+from policies.levels import levels_of
+from policies.policy import Policy
+from policies.verdict import Answer
+
+
+class GateSaid(msgspec.Struct, frozen=True, kw_only=True):
+    """One gate's newest answer."""
+
+    gate: str
+    answer: Answer
+    n: int
+    reason: str
+    performance: bool = False
+    """It asks how fast, and nothing about answers."""
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """All gates of one policy."""
+
+    policy: str
+    """Its name, or its digest where that is all that is kept."""
+    computed: bool
+    """From the comparisons at hand; else as the rollout's judge said it."""
+    gates: tuple[GateSaid, ...]
+    silent: tuple[str, ...] = ()
+    """Gates of the policy that have said nothing yet."""
+
+    @property
+    def passed(self) -> bool:
+        """Every gate says pass, none is silent, and one of them is about answers."""
+        return (
+            not self.silent
+            and all(one.answer is Answer.PASS for one in self.gates)
+            and not all(one.performance for one in self.gates)
+        )
+
+    def saying(self, *answers: Answer) -> tuple[GateSaid, ...]:
+        """The gates with one of these answers."""
+        return tuple(one for one in self.gates if one.answer in answers)
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a stored verdict; other keys are for other readers."""
+
+    gate: str
+    answer: Answer
+    n: int
+    reason: str
+    policy_digest: str
+    unix_s: float
+
+
+class BadVerdicts(ValueError):  # noqa: N818
+    """A bundle's verdicts are none."""
+
+
+def stored(rows: Iterable[Mapping[str, Any]], policy: Mapping[str, Any] | None) -> Verdicts | None:
+    """The newest answer of each gate under the newest policy; None where no gate has said anything.
+
+    Args:
+        rows: stored verdicts in any order.
+        policy: of that rollout, as a bundle's head tells it: ``digest``, ``gates`` (their names), ``name``.
+
+    Raises:
+        BadVerdicts: a row is no verdict.
+    """
+    try:
+        read = [msgspec.convert(row, _Row) for row in rows]
+    except msgspec.ValidationError as error:
+        found = misfit_of(error)
+        place = f"verdicts: {found.path}: " if found.path else "verdicts: "
+        raise BadVerdicts(f"{place}{found.text}") from error
+    if not read:
+        return None
+    read.sort(key=lambda row: row.unix_s)
+    digest = read[-1].policy_digest
+    told: Mapping[str, Any] = policy if policy is not None and policy.get("digest") == digest else {}
+    newest = {row.gate: row for row in read if row.policy_digest == digest}
+    return Verdicts(
+        policy=str(told.get("name") or digest),
+        computed=False,
+        gates=tuple(
+            GateSaid(
+                gate=row.gate,
+                answer=row.answer,
+                n=row.n,
+                reason=row.reason,
+                performance=_of_performance(row.gate),
+            )
+            for row in newest.values()
+        ),
+        silent=tuple(str(name) for name in told.get("gates") or () if name not in newest),
+    )
+
+
+def computed(policy: Policy, comparisons: Iterable[Comparison]) -> Verdicts:
+    """What the gates would have said of these comparisons, in this order."""
+    paths = evaluate(policy.gates, comparisons, levels_of(policy.alpha, policy.gates))
+    return Verdicts(
+        policy=policy.name,
+        computed=True,
+        gates=tuple(
+            GateSaid(
+                gate=path.gate,
+                answer=path.verdict.answer,
+                n=path.verdict.n,
+                reason=path.verdict.reason,
+                performance=_of_performance(path.kind),
+            )
+            for path in paths
+        ),
+    )
+
+
+def _of_performance(kind: str) -> bool:
+    """Where only a gate's name is kept, it tells the kind if it is one."""
+    known = KINDS.get(kind)
+    return known is not None and known.performance
