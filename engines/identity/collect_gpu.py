@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import pathlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from engines.identity.record import UnknownField
 _DRIVER_FILES = pathlib.Path("/proc/driver/nvidia")
 _DEVICE = pathlib.Path("/dev/nvidiactl")
 _NO_PYNVML = "nvidia-ml-py (pynvml) is not installed where this runs"
+_COPY = "forkgate_pynvml_copy"
 _LINKS_AT_MOST = 36
 _ANCESTORS = {
     "NVML_TOPOLOGY_INTERNAL": "one board",
@@ -46,9 +48,11 @@ def find_pynvml(package_folders: tuple[pathlib.Path, ...] = ()) -> Any | None:
         for name in ("pynvml.py", "vllm/third_party/pynvml.py"):
             path = folder / name
             if path.is_file():
-                spec = importlib.util.spec_from_file_location("pynvml", path)
+                spec = importlib.util.spec_from_file_location(_COPY, path)
                 if spec is not None and spec.loader is not None:
                     module = importlib.util.module_from_spec(spec)
+                    # It makes its exceptions by looking itself up; under a name that nobody else imports.
+                    sys.modules[_COPY] = module
                     spec.loader.exec_module(module)
                     return module
     return None

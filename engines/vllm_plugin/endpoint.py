@@ -42,8 +42,10 @@ class ForkgateEndpoint:
         Trouble leaves the server as it would be without us, but for a 503 at ``/forkgate/identity`` that says
         why: an engine is not kept from its work by the record of it.
         """
-        # Added last, so it stands around vLLM's own middleware: refusals are stamped too.
-        self._app.add_middleware(Stamp, told=self._told)
+        # Around all middleware, so that refusals and crashes are stamped too. The stack may be built already,
+        # by the hosting standards that vLLM puts on last; `add_middleware` would refuse then.
+        app = self._app
+        app.middleware_stack = Stamp(app.middleware_stack or app.build_middleware_stack(), self._told)
         try:
             async with asyncio.timeout(_ASK_S):
                 workers = await engine_client.collective_rpc(capture.METHOD)

@@ -6,6 +6,7 @@ import inspect
 import json
 import pathlib
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -158,3 +159,16 @@ def test_the_copy_that_an_engine_ships_is_found(tmp_path: pathlib.Path) -> None:
     found = find_pynvml((tmp_path,))
     assert found is not None
     assert getattr(found, "marker", "the installed one") in ("the copy", "the installed one")
+
+
+def test_a_copy_that_looks_itself_up_by_its_name_is_found(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+    copy = tmp_path / "vllm" / "third_party" / "pynvml.py"
+    copy.parent.mkdir(parents=True)
+    # As NVIDIA's module does at its end, to make a class of each error.
+    copy.write_text("import sys\nthis_module = sys.modules[__name__]\nsetattr(this_module, 'made', True)\n")
+    found = find_pynvml((tmp_path,))
+    assert found is not None
+    assert found.made
