@@ -13,8 +13,10 @@ import itertools
 import sqlite3
 import uuid
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from comparator.evidence.forget import forget
 
@@ -30,16 +32,16 @@ _TENANTS = (
 _UNPINNED = "capture_id NOT IN (SELECT capture_id FROM pin)"
 
 
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of one tenant."""
+class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long and how much is kept of a tenant. Pinned captures stay."""
 
     tenant: str | None = None
-    """None: of every tenant without an entry of its own. Suites' samples have the empty name and are only
-    meant by it."""
-    max_age_s: float | None = None
-    """Since the comparison was finished."""
-    max_bytes: int | None = None
-    """Of prompts and answers."""
+    """Every tenant without an entry of its own, when absent; ``""``: samples of suites, which are meant by
+    nothing else."""
+    max_age_s: Annotated[float, Meta(gt=0)] | None = None
+    """Since its comparison was finished; then a capture goes whole: rows, hashes and content."""
+    max_bytes: Annotated[int, Meta(ge=0)] | None = None
+    """Of prompts and answers; beyond, the oldest content goes and its numbers stay."""
 
 
 class Retained(msgspec.Struct, frozen=True, kw_only=True):

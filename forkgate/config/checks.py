@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from forkgate.config.admin import check_admin
+from forkgate.config.declared import check_declared
+from forkgate.config.evidence import check_evidence
 from forkgate.config.hooks import check_hooks
 from forkgate.config.model import Config, PoolSection
 from forkgate.config.problems import Problem, did_you_mean
@@ -48,6 +50,8 @@ def cross_check(config: Config, broken: Collection[str] = ()) -> list[Problem]:
         (_judge, {"judge"}),
         (_telemetry, {"telemetry", "listen"}),
         (check_admin, {"admin", "listen", "telemetry"}),
+        (check_evidence, {"evidence", "tenants"}),
+        (check_declared, {"pools"}),
         (check_hooks, {"hooks", "rollouts"}),
         (_positive, {"limits", "timeouts", "capture", "pools"}),
     ):

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from forkgate.config.checks import cross_check
-from forkgate.config.model import Config
+from forkgate.config.evidence import EvidenceSection
+from forkgate.config.model import Config, PoolSection
 from forkgate.config.policy import read_policies
 from forkgate.config.problems import ConfigError, Problem
 from forkgate.config.repair import readable
@@ -70,7 +71,36 @@ def _anchored(config: Config, base: Path) -> Config:
         else rollout
         for rollout in config.rollouts
     )
-    return msgspec.structs.replace(config, state_dir=str(base / config.state_dir), rollouts=rollouts)
+    return msgspec.structs.replace(
+        config,
+        state_dir=str(base / config.state_dir),
+        rollouts=rollouts,
+        pools=tuple(_anchored_pool(pool, base) for pool in config.pools),
+        evidence=_anchored_evidence(config.evidence, base),
+    )
+
+
+def _anchored_pool(pool: PoolSection, base: Path) -> PoolSection:
+    return msgspec.structs.replace(
+        pool,
+        environment_record=_at(base, pool.environment_record),
+        artifact_record=_at(base, pool.artifact_record),
+    )
+
+
+def _anchored_evidence(section: EvidenceSection, base: Path) -> EvidenceSection:
+    encryption = section.encryption
+    if encryption is None:
+        return section
+    old_keys = tuple(
+        msgspec.structs.replace(old, key_file=_at(base, old.key_file)) for old in encryption.old_keys
+    )
+    anchored = msgspec.structs.replace(encryption, key_file=_at(base, encryption.key_file), old_keys=old_keys)
+    return msgspec.structs.replace(section, encryption=anchored)
+
+
+def _at(base: Path, file: str | None) -> str | None:
+    return None if file is None else str(base / file)
 
 
 def is_policy_path(policy: str) -> bool:

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from engines.base import EngineOptions
 from forkgate.config.admin import AdminSection
+from forkgate.config.evidence import EvidenceSection
 from forkgate.config.first_checks import CheckSettings
 from forkgate.config.hooks import HookSection
 from forkgate.config.telemetry import Telemetry
@@ -53,6 +54,10 @@ class PoolSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where shadow arms run instead of ``endpoints``, so that they displace no live work."""
     environment_digest: str | None = None
     """``sha256:`` and 64 hex digits. A pair that anything else answered is set aside and counted."""
+    environment_record: str | None = None
+    """The record behind that digest, as ``forkgate environment capture`` wrote it; kept with the evidence."""
+    artifact_record: str | None = None
+    """Of the files that are served, as ``forkgate artifact record`` wrote it; kept with the evidence."""
 
 
 class IdentitySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,13 +120,6 @@ class JudgeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """After SIGTERM, how long running shadow pairs may take to finish."""
     sidecar: str | None = None
     """Stable name of this sidecar in ledgers and metrics; the host's name when absent."""
-
-
-class EvidenceSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The SQLite file of what was compared, in ``state_dir``."""
-
-    max_bytes: Annotated[int, Meta(ge=1_048_576)] = 10_000_000_000
-    """Oldest evidence goes first once the file would grow beyond this."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
