@@ -27,7 +27,7 @@ that every verdict can be computed again.
 """
 
 from comparator.align import Alignment, PairAligner
-from comparator.compare import DECLARED_DIGEST, align_exchanges, compare
+from comparator.compare import COMPARED_DIGEST, DECLARED_DIGEST, align_exchanges, compare
 from comparator.comparison import CONCURRENCY, Comparison, SampleRef, Score, Triple, band_of, path_of
 from comparator.errors import AlignmentError, ComparatorError
 from comparator.floor import Floor, Floors, FloorTally, Found, floor_of
@@ -50,6 +50,7 @@ from comparator.records import (
 from comparator.taxonomy import Allowance, Attribution, ForkClass, classify, classify_fork
 
 __all__ = [
+    "COMPARED_DIGEST",
     "CONCURRENCY",
     "DECLARED_DIGEST",
     "Alignment",

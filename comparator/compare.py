@@ -8,7 +8,8 @@ Set-aside rules, the first that fits:
 
 1. *encoding mismatch*: the arms' prompt token IDs differ.
 2. *configuration mismatch*: sampling parameters, stop set, limits or logprob mode differ.
-3. *digest mismatch*: an arm's pool declares an environment digest, and what answered proved another, or none.
+3. *digest mismatch*: an arm's pool declares an environment digest, or the comparison began with one, and what
+   answered proved another, or none.
 4. *invalid answer*: an arm broke its engine's contract at or before the fork step.
 5. *baseline failed*: the left arm has no completed answer, so there is nothing to compare with.
 
@@ -27,6 +28,9 @@ from comparator.records import Exchange, Fact, Outcome, Sampling
 
 DECLARED_DIGEST = "declared_environment_digest"
 """Key in :attr:`Exchange.facts`: the digest that the arm's pool declares, set by whoever ran the exchange."""
+COMPARED_DIGEST = "compared_environment_digest"
+"""The same where none is declared: the digest of the environment that the comparison began with. Old and new
+replicas of a pool are two environments, and are never averaged."""
 
 # Facts that are settings rather than circumstances: known on both arms and different means that another
 # question was asked. batch_size, cache_salt and the like are circumstances.
@@ -133,11 +137,13 @@ def _configuration_difference(left: Exchange, right: Exchange) -> str | None:
 def _digest_difference(exchange: Exchange) -> str | None:
     declared = _known(exchange, DECLARED_DIGEST)
     proved: Fact = exchange.environment_digest
-    if declared is None or proved.value == declared:
+    compared = _known(exchange, COMPARED_DIGEST) if declared is None else None
+    wanted, why = (declared, "is declared") if compared is None else (compared, "is compared")
+    if wanted is None or proved.value == wanted:
         return None
     if proved.value is None:
-        return f"{exchange.arm}: {declared} is declared but no digest was proved ({proved.unknown})"
-    return f"{exchange.arm}: {declared} is declared but {proved.value} answered"
+        return f"{exchange.arm}: {wanted} {why} but no digest was proved ({proved.unknown})"
+    return f"{exchange.arm}: {wanted} {why} but {proved.value} answered"
 
 
 def _known(exchange: Exchange, name: str) -> object:

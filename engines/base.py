@@ -62,6 +62,9 @@ class Steps(msgspec.Struct, frozen=True):
     """Tokens that arrived together. A chunk is not a token."""
 
     steps: tuple[Step, ...]
+    environment: Fact | None = None
+    """Digest of the environment that answers, as the answer's head told it, or why it told none; None where
+    an answer has no head."""
 
 
 class Finish(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@ endpoint tells its load, and what else is known of its answers.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import urllib.parse
 from collections.abc import AsyncGenerator
 from typing import Any, ClassVar
 
@@ -17,6 +19,7 @@ from engines import calls
 from engines.base import (
     AnswerObserver,
     CallKind,
+    EngineError,
     EngineInvalid,
     EngineOptions,
     EngineRefused,
@@ -93,7 +96,7 @@ class OpenAIEngine:
                     raise EngineInvalid(self.base_url, str(error)) from error
                 steps = decoder.feed(payloads, received_s)
                 if steps:
-                    yield Steps(tuple(steps))
+                    yield Steps(tuple(steps), environment)
             finish = decoder.finish()
             await reply.drain(_DRAIN_S)
         facts = {**self.known_facts, **finish.facts}

@@ -1,10 +1,16 @@
-"""The engines behind every pool: opened once, probed until they answer, watched for what they lack."""
+"""The engines behind every pool: opened once, probed until they answer, watched for what they lack and who
+they are.
+
+Who answers is looked at with every answer that tells it (:mod:`forkgate.answerer`): an arm's, a probe's, a
+reading of the load. So an engine that was put in place of another is known by its first answer. One whose
+answers tell none is probed again soon after a connection to it had to be made anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
+import functools
 import logging
 import ssl
 import time
@@ -12,8 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from comparator.records import Digest
-from engines.base import Engine, EngineError, EngineOptions, Probe
+from engines.base import Engine, EngineError, EngineOptions, EngineUnavailable
+from forkgate.answerer import differences
 from forkgate.config.model import Config, PoolSection
+from forkgate.endpoint import IDENTITY_S, Endpoint, LiveEndpoint, environment_view
 from proxy.mirror import ShadowPool
 
 log = logging.getLogger(__name__)
@@ -21,8 +29,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 """Between probes of an endpoint that did not answer, and at least between any two."""
 REFRESH_S = 300.0
-"""Between probes of one that did: a server that is replaced in place is noticed. An arm that gets no answer
-there has it probed sooner."""
+"""Between probes of one that did. Doubt has it probed sooner: an arm without an answer, another digest."""
 PROBE_TIMEOUT_S = 120.0
 
 
@@ -37,80 +44,6 @@ class OpenEngine(Protocol):
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
     ) -> Engine: ...
-
-
-class Endpoint:
-    """One engine, what its last probe found, and whether it has answered since.
-
-    Implements :class:`proxy.mirror.ShadowEndpoint`: arms say what they met, which is how a dead engine is
-    known long before its next probe is due. Only a probe clears what they say.
-    """
-
-    def __init__(self, url: str, engine: Engine, kind: str) -> None:
-        self.url = url
-        self.engine = engine
-        self.kind = kind
-        self.probe: Probe | None = None
-        self.error: str | None = "not probed yet"
-        self.doubted = asyncio.Event()
-        """An arm got no answer: probe soon."""
-        self._answered_s: float | None = None
-        self._silent_since_unix_s: float | None = None
-
-    def answered(self) -> None:
-        self._answered_s = time.monotonic()
-
-    def not_answering(self, why: str) -> None:
-        if self._silent_since_unix_s is None:
-            self._silent_since_unix_s = time.time()
-            log.warning("engine does not answer", extra={"endpoint": self.url, "error": why})
-        self.error = why
-        self.doubted.set()
-
-    def probed(self, probe: Probe) -> None:
-        """It answers."""
-        self.probe, self.error, self._silent_since_unix_s = probe, None, None
-        self.answered()
-
-    def not_probed(self, why: str) -> None:
-        """A probe failed."""
-        self.error = why
-        if self.probe is not None and self._silent_since_unix_s is None:
-            self._silent_since_unix_s = time.time()
-
-    @property
-    def trouble(self) -> str | None:
-        """Why it is of no use now, in words; None while it answers."""
-        if self.error is None:
-            return None
-        why = self.error.removeprefix(f"{self.url}: ")
-        since_s = self._silent_since_unix_s
-        if self.probe is None or since_s is None:
-            return why  # it never answered
-        since = datetime.datetime.fromtimestamp(since_s, tz=datetime.UTC)
-        return f"not answering since {since:%Y-%m-%d %H:%M:%S} UTC: {why}"
-
-    def view(self) -> dict[str, Any]:
-        """For ``/v1/status``."""
-        probe = self.probe
-        return {
-            "url": self.url,
-            "engine": probe.engine if probe is not None else self.kind,
-            "version": probe.version if probe is not None else None,
-            "model": probe.model if probe is not None else None,
-            "has": sorted(one.value for one in probe.has) if probe is not None else [],
-            "missing": {one.value: why for one, why in probe.missing.items()} if probe is not None else {},
-            "max_logprobs": probe.max_logprobs if probe is not None else None,
-            "facts": {name: _fact(fact) for name, fact in probe.facts.items()} if probe is not None else {},
-            "error": self.error,
-            "trouble": self.trouble,
-            "answered_s": None if self._answered_s is None else time.monotonic() - self._answered_s,
-            "silent_since_unix_s": self._silent_since_unix_s,
-        }
-
-
-def _fact(fact: Any) -> Any:
-    return {"value": fact.value} if fact.unknown is None else {"unknown": fact.unknown}
 
 
 class FleetError(Exception):
@@ -143,7 +76,12 @@ class Fleet:
         """Raises FleetError when a pool's TLS files cannot be used."""
         self.on_probe: Callable[[str, Endpoint], None] | None = None
         """Told of every probe that was answered, with the pool's name."""
+        self.on_change: Callable[[str, str, str], None] | None = None
+        """Told of another environment that answers, the moment it does: pool, endpoint, digest."""
         self._pools: dict[str, tuple[PoolSection, tuple[Endpoint, ...]]] = {}
+        self._answering: dict[str, dict[str, LiveEndpoint]] = {}
+        """Pool → URL → whoever answers there: also endpoints that live traffic alone reaches."""
+        self._differences: tuple[str, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
         for pool in config.pools:
             urls = pool.shadow_endpoints or pool.endpoints
@@ -155,7 +93,31 @@ class Fleet:
                 )
                 for url in (one.rstrip("/") for one in urls)
             )
+            shadowed = {one.url for one in endpoints}
+            live = [url for url in (one.rstrip("/") for one in pool.endpoints) if url not in shadowed]
             self._pools[pool.name] = (pool, endpoints)
+            self._answering[pool.name] = {
+                one.url: one for one in (*endpoints, *(LiveEndpoint(url) for url in live))
+            }
+            for one in self._answering[pool.name].values():
+                one.on_change = functools.partial(self._changed, pool.name, one.url)
+
+    def _changed(self, pool: str, url: str, digest: str) -> None:
+        if self.on_change is not None:
+            self.on_change(pool, url, digest)
+        self._tell_differences()
+
+    def answering(self, pool: str, url: str) -> LiveEndpoint | None:
+        """The endpoint of a pool at which a client's request was answered; None when it is none of its."""
+        return self._answering.get(pool, {}).get(url.rstrip("/"))
+
+    def environments(self) -> dict[tuple[str, str], list[str]]:
+        """(pool, digest) → the endpoints that answer from it now; an empty digest where nobody tells one."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for pool, endpoints in self._answering.items():
+            for one in endpoints.values():
+                found.setdefault((pool, one.answerer.digest or ""), []).append(one.url)
+        return found
 
     def endpoints(self, pool: str) -> Sequence[Endpoint]:
         """Where shadow arms of this pool run. Raises KeyError."""
@@ -185,7 +147,17 @@ class Fleet:
                 "home": name == home,
                 "environment_digest": pool.environment_digest,
                 "shadow_endpoints": bool(pool.shadow_endpoints),
+                "environments": {
+                    digest: urls
+                    for (pool_name, digest), urls in self.environments().items()
+                    if pool_name == name
+                },
                 "endpoints": [one.view() for one in endpoints],
+                "live_endpoints": [
+                    {"url": one.url, **environment_view(one.answerer)}
+                    for one in self._answering[name].values()
+                    if not isinstance(one, Endpoint)
+                ],
             }
             for name, (pool, endpoints) in self._pools.items()
         ]
@@ -195,8 +167,31 @@ class Fleet:
         return [line for one, line in self._troubles() if one.probe is None]
 
     def troubles(self) -> list[str]:
-        """Those, and the endpoints that have answered before and do not now."""
-        return [line for _, line in self._troubles()]
+        """Those, endpoints that have answered before and do not now, and pools of several environments."""
+        return [line for _, line in self._troubles()] + self.differences()
+
+    def differences(self) -> list[str]:
+        """Pools whose endpoints answer from another environment than declared, or from several, in words."""
+        return [
+            line
+            for name, (pool, endpoints) in self._pools.items()
+            for line in differences(
+                name,
+                pool.environment_digest,
+                {url: one.answerer for url, one in self._answering[name].items()},
+                {one.url for one in endpoints if one.probe is not None},
+                time.time(),
+            )
+        ]
+
+    def _tell_differences(self) -> None:
+        now = tuple(self.differences())
+        for line in now:
+            if line not in self._differences:
+                log.error("a pool is not one environment", extra={"trouble": line})
+        if self._differences and not now:
+            log.info("every pool is one environment again")
+        self._differences = now
 
     def _troubles(self) -> list[tuple[Endpoint, str]]:
         return [
@@ -212,13 +207,31 @@ class Fleet:
             await self._probe(pool, one)
             await asyncio.sleep(RETRY_S)
             if one.error is None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(REFRESH_S - RETRY_S):
-                        await one.doubted.wait()
+                await self._until_due(one)
+
+    async def _until_due(self, one: Endpoint) -> None:
+        """Until it should be probed again. Meanwhile it is looked at now and then, if nobody else does."""
+        end = time.monotonic() + REFRESH_S - RETRY_S
+        while (left_s := end - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(IDENTITY_S, left_s)):
+                    await one.doubted.wait()
+            if one.doubted.is_set() or one.unknown_answered:
+                return
+            if one.environment_in_answers and one.unlooked_s() >= IDENTITY_S:
+                await _look(one)
 
     async def _probe(self, pool: str, one: Endpoint) -> None:
+        one.probing = True
+        try:
+            await self._ask(pool, one)
+        finally:
+            one.probing = False
+
+    async def _ask(self, pool: str, one: Endpoint) -> None:
         started = time.monotonic()
         before = one.error
+        tellings = one.tellings
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 probe = await one.engine.probe()
@@ -235,7 +248,7 @@ class Fleet:
                 one.probe.version,
                 one.probe.missing,
             )
-            one.probed(probe)
+            one.probed(probe, in_answers=one.tellings > tellings)
             if changed:
                 log.info(
                     "engine probed",
@@ -250,11 +263,26 @@ class Fleet:
                 )
             if self.on_probe is not None:
                 self.on_probe(pool, one)
+            self._tell_differences()
             return
         if one.error != before:
             log.warning(
                 "engine does not answer", extra={"pool": pool, "endpoint": one.url, "error": one.error}
             )
+
+
+async def _look(one: Endpoint) -> None:
+    """One small request, for its answer's head alone."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            await one.engine.load()
+    except EngineUnavailable as error:
+        one.not_answering(str(error))
+    except (EngineError, TimeoutError) as error:
+        log.debug("no load from an engine", extra={"endpoint": one.url, "error": str(error)})
+    except Exception:
+        # A bug of an adapter must not end the probes of its endpoint unseen.
+        log.exception("a load was read in a way that no adapter may", extra={"endpoint": one.url})
 
 
 def shadow_pool(config: Config, fleet: Fleet, name: str) -> ShadowPool:

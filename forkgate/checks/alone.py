@@ -13,7 +13,8 @@ from forkgate.checks.report import CheckReport
 from forkgate.checks.self_check import self_check
 from forkgate.config.first_checks import CheckSettings
 from forkgate.config.model import Config
-from forkgate.fleet import Endpoint, Fleet, shadow_pool
+from forkgate.endpoint import Endpoint
+from forkgate.fleet import Fleet, shadow_pool
 from policies.policy import Level
 from proxy.mirror import ShadowPool
 

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from comparator.records import EngineSample
 from engines.base import OF_ONE_ANSWER, EngineError, EngineUnavailable, Load, Probe
-from forkgate.fleet import Endpoint, Fleet
+from forkgate.endpoint import Endpoint
+from forkgate.fleet import Fleet
 from policies.rollout import RolloutState
 
 log = logging.getLogger(__name__)

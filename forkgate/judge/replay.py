@@ -26,7 +26,8 @@ from comparator.records import Arm, Exchange, ExchangeId, Outcome
 from comparator.taxonomy import ForkClass
 from forkgate.admin.port import Refused
 from forkgate.config.model import Config
-from forkgate.fleet import Endpoint, Fleet
+from forkgate.endpoint import Endpoint
+from forkgate.fleet import Fleet
 from proxy.mirror import ArmLimits, Sources, plan_again, run_arm
 
 LIMITS = ArmLimits(timeout_s=300.0, bytes=67_108_864)

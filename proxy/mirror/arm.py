@@ -17,6 +17,7 @@ import msgspec
 
 from comparator.records import (
     Exchange,
+    Fact,
     Outcome,
     Step,
 )
@@ -86,13 +87,14 @@ async def run_arm(
     probe = endpoint.probe
     salt = sources.salt()
     prompt = _prompt(plan, salt, probe)
-    steps: list[Step] = []
+    heard = _Heard()
+    steps = heard.steps
     finish: Finish | None = None
     outcome, error = Outcome.INVALID, None
     started_unix_s, started_s = sources.unix(), sources.monotonic()
     try:
         async with asyncio.timeout(limits.timeout_s):
-            finish = await _stream(endpoint, prompt, limits, steps, control, on_steps)
+            finish = await _stream(endpoint, prompt, limits, heard, control, on_steps)
         outcome = Outcome.COMPLETED if finish is not None else Outcome.CUT
         note_end(endpoint, None)
     except TimeoutError:
@@ -118,20 +120,32 @@ async def run_arm(
         error=error,
         steps=tuple(steps),
         finish=finish,
+        environment=heard.environment,
         started_unix_s=started_unix_s,
         total_s=sources.monotonic() - started_s,
     )
+
+
+class _Heard:
+    """What came of an answer so far."""
+
+    __slots__ = ("environment", "steps")
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.environment: Fact | None = None
 
 
 async def _stream(
     endpoint: ShadowEndpoint,
     prompt: Prompt,
     limits: ArmLimits,
-    steps: list[Step],
+    heard: _Heard,
     control: ArmControl,
     on_steps: Callable[[tuple[Step, ...]], object] | None,
 ) -> Finish | None:
-    """Fill ``steps``; the finish, or None when the arm was cut."""
+    """Fill ``heard``; the finish, or None when the arm was cut."""
+    steps = heard.steps
     where = endpoint.engine.base_url
     most_tokens, most_bytes = prompt.sampling.max_tokens, limits.bytes
     depth = prompt.sampling.logprobs
@@ -144,6 +158,7 @@ async def _stream(
                 return item
             assert isinstance(item, Steps)
             got = item.steps
+            heard.environment = item.environment
             for place, step in enumerate(got):
                 fault = fault_of(step, depth)
                 if fault is not None:

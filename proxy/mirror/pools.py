@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from comparator.records import Digest
+from comparator.records import Digest, Fact
 from engines.base import (
     Capability,
     Engine,
@@ -34,6 +34,17 @@ class ShadowEndpoint(Protocol):
     @property
     def error(self) -> str | None:
         """Why it was not probed successfully, last time, or why an arm could not use it since."""
+        ...
+
+    @property
+    def environment(self) -> Fact:
+        """Digest of the environment that answered there last, whatever answer or probe told it, or why it is
+        unknown."""
+        ...
+
+    @property
+    def environment_in_answers(self) -> bool:
+        """Its answers tell digests, so that one that tells none is vouched for by nobody."""
         ...
 
     def answered(self) -> None:
@@ -65,7 +76,10 @@ class ShadowPool(msgspec.Struct, frozen=True, kw_only=True):
     dedicated: bool = False
     """They serve no live work (``shadow_endpoints``): shadows need not wait for a lull."""
     declared_digest: Digest | None = None
-    """The environment that answers there, as declared; None asks for no proof."""
+    """The environment that answers there, as declared; None declares none."""
+    compared_digest: Callable[[], Digest | None] = lambda: None
+    """Where none is declared: the environment that this comparison began with, once one was told. Answers of
+    another are not averaged with its own."""
 
 
 class ShadowRollout(msgspec.Struct, frozen=True, kw_only=True):

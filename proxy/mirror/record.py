@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from comparator.compare import DECLARED_DIGEST
+from comparator.compare import COMPARED_DIGEST, DECLARED_DIGEST
 from comparator.comparison import CONCURRENCY
 from comparator.records import (
     Arm,
@@ -23,7 +23,15 @@ from comparator.records import (
 from engines.base import Call, Finish, Probe
 from proxy.mirror.pools import ShadowEndpoint
 
-NO_DIGEST = Fact(unknown="the engine tells no environment digest")
+DIGEST_BY = "environment_digest_by"
+"""Key in :attr:`Exchange.facts`: how its environment digest is known, one of the three below."""
+BY_ANSWER = Fact(value="answer")
+"""The answer itself told it."""
+BY_PROBE = Fact(value="probe")
+"""The answer told none: it is what the endpoint's last probe found."""
+BY_EARLIER_ANSWER = Fact(value="earlier answer")
+"""No answer came: it is what the endpoint told last."""
+_NO_LONGER_TOLD = Fact(unknown="its answers tell digests, and this one tells none")
 
 NOT_COUNTED = Fact(unknown="the arm never ran, or nobody counted what ran beside it")
 
@@ -52,6 +60,8 @@ class ArmPlan(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     pool: str
     declared_digest: Digest | None
+    compared_digest: Digest | None = None
+    """Where none is declared: the environment that the comparison began with."""
     model: str
     prompt_token_ids: tuple[int, ...]
     sampling: Sampling
@@ -76,22 +86,30 @@ def make_exchange(
     error: str | None,
     steps: tuple[Step, ...] = (),
     finish: Finish | None = None,
+    environment: Fact | None = None,
     started_unix_s: float,
     total_s: float = 0.0,
 ) -> Exchange:
-    """The record of an arm that ran, or of one that never got so far."""
+    """The record of an arm that ran, or of one that never got so far.
+
+    Args:
+        environment: what the answer's head told of who gave it; None where none came, or has none.
+    """
     probe = endpoint.probe
     facts: dict[str, Fact] = dict.fromkeys(_R14, _TOLD_NOWHERE)
-    told = plan.facts if finish is None else plan.facts | finish.facts
+    digest, how = _who(endpoint, finish, environment)
     if probe is not None:
-        facts |= _still_true(probe.facts, told)
-    facts |= told
-    digest = facts.pop("environment_digest", NO_DIGEST)
+        facts |= _still_true(probe.facts, digest)
+    facts |= plan.facts if finish is None else plan.facts | finish.facts
+    facts.pop("environment_digest", None)
+    facts[DIGEST_BY] = how
     facts["cache_salt"] = Fact(value=salt) if salt is not None else Fact(unknown="the arm never ran")
     facts.setdefault(CONCURRENCY, NOT_COUNTED)
     facts["logprobs_depth"] = Fact(value=plan.sampling.logprobs)
     if plan.declared_digest is not None:
         facts[DECLARED_DIGEST] = Fact(value=plan.declared_digest)
+    if plan.compared_digest is not None:
+        facts[COMPARED_DIGEST] = Fact(value=plan.compared_digest)
     prompt_token_ids = plan.prompt_token_ids
     if plan.call is not None and finish is not None and finish.prompt_token_ids is not None:
         prompt_token_ids = finish.prompt_token_ids
@@ -127,10 +145,27 @@ def make_exchange(
     )
 
 
-def _still_true(probed: dict[str, Fact], told: dict[str, Fact]) -> dict[str, Fact]:
+def _who(endpoint: ShadowEndpoint, finish: Finish | None, head: Fact | None) -> tuple[Fact, Fact]:
+    """The digest of the environment that answered, and how it is known."""
+    told = finish.facts.get("environment_digest") if finish is not None else head
+    if told is not None and told.value is not None:
+        return told, BY_ANSWER
+    known = endpoint.environment
+    if finish is None and head is None:
+        how = BY_EARLIER_ANSWER if endpoint.environment_in_answers else BY_PROBE
+        return (known, how) if known.value is not None else (known, known)
+    if endpoint.environment_in_answers:
+        return _NO_LONGER_TOLD, _NO_LONGER_TOLD
+    if known.value is not None:
+        return known, BY_PROBE
+    why = told if told is not None else known
+    return why, why
+
+
+def _still_true(probed: dict[str, Fact], now: Fact) -> dict[str, Fact]:
     """What the probe found, unless the answer proves that another environment answers there by now."""
-    then, now = probed.get("environment_digest"), told.get("environment_digest")
-    if then is None or now is None or now.value is None or now == then:
+    then = probed.get("environment_digest")
+    if then is None or then.value is None or now.value is None or now == then:
         return probed
     return dict.fromkeys(probed, _PROBED_ANOTHER)
 

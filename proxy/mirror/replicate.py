@@ -131,6 +131,7 @@ class ReplicateRun:
             request_id=question.request_id,
             pool=pool.name,
             declared_digest=pool.declared_digest,
+            compared_digest=pool.compared_digest() if pool.declared_digest is None else None,
             model=encoded.call.model,
             prompt_token_ids=mine.token_ids,
             sampling=msgspec.structs.replace(encoded.sampling, seed=seed),
@@ -260,11 +261,10 @@ class ReplicateRun:
 
 
 def _digest_as_declared(plan: ArmPlan, endpoint: ShadowEndpoint) -> bool:
-    """Whether a fork there may be told at once: what the probe proved is what the pool declares.
+    """Whether a fork there may be told at once: who answers, as told last, is who is to be compared.
 
-    The answer's own proof comes with its end; a pair that it contradicts is set aside then.
+    An answer's head tells before its first token does, so an engine that was put in place of another rolls
+    nothing back by its first fork.
     """
-    if plan.declared_digest is None:
-        return True
-    proved = endpoint.probe.facts.get("environment_digest") if endpoint.probe is not None else None
-    return proved is not None and proved.value == plan.declared_digest
+    wanted = plan.declared_digest or plan.compared_digest
+    return wanted is None or endpoint.environment.value == wanted

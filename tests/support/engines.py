@@ -245,6 +245,12 @@ class FakeEndpoint:
         self.error = error
         self.answers = 0
         self.silences: list[str] = []
+        self.environment_in_answers = False
+
+    @property
+    def environment(self) -> Fact:
+        none = Fact(unknown="the test tells none")
+        return none if self.probe is None else self.probe.facts.get("environment_digest", none)
 
     def answered(self) -> None:
         self.answers += 1

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from comparator.compare import DECLARED_DIGEST, compare
+from comparator.compare import COMPARED_DIGEST, DECLARED_DIGEST, compare
 from comparator.errors import ComparatorError
 from comparator.outcomes import compare_outcomes, failed
 from comparator.pair import SetAside
@@ -70,6 +70,19 @@ def test_a_declared_digest_that_nobody_proved_is_set_aside():
     made = pair(left={"facts": DECLARED})
     assert made.set_aside is SetAside.DIGEST_MISMATCH
     assert "no digest was proved (the engine tells none)" in str(made.set_aside_reason)
+
+
+def test_another_environment_than_the_comparison_began_with_is_set_aside_where_none_is_declared():
+    began = {COMPARED_DIGEST: Fact(value="sha256:aa")}
+    assert pair(right={"facts": began, "digest": Fact(value="sha256:aa")}).valid
+    other = pair(right={"facts": began, "digest": Fact(value="sha256:bb")})
+    assert other.set_aside is SetAside.DIGEST_MISMATCH
+    assert other.set_aside_reason == "candidate: sha256:aa is compared but sha256:bb answered"
+    nobody = pair(left={"facts": began})
+    assert nobody.set_aside is SetAside.DIGEST_MISMATCH
+    assert "sha256:aa is compared but no digest was proved" in str(nobody.set_aside_reason)
+    declared = {**began, **DECLARED, COMPARED_DIGEST: Fact(value="sha256:bb")}
+    assert pair(right={"facts": declared, "digest": Fact(value="sha256:aa")}).valid
 
 
 def test_the_declared_digest_proved_is_valid():

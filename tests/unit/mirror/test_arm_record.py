@@ -6,7 +6,7 @@ import pytest
 
 from comparator.records import Arm, CaptureId, Exchange, Fact, Outcome, Sampling
 from engines.base import Engine, Finish, Probe
-from proxy.mirror.record import ArmPlan, make_exchange
+from proxy.mirror.record import DIGEST_BY, ArmPlan, make_exchange
 from tests.support.engines import FakeEngine
 
 TEMPLATE = Fact(value="sha256:of-the-template-used")
@@ -16,6 +16,8 @@ class Endpoint:
     def __init__(self, **facts: Fact) -> None:
         self.engine: Engine = FakeEngine()
         self.error = None
+        self.environment = facts.get("environment_digest", Fact(unknown="never told"))
+        self.environment_in_answers = False
         self.probe = Probe(
             engine="reference",
             version="1",
@@ -28,6 +30,10 @@ class Endpoint:
 
 
 def record(endpoint: Endpoint, **told: Fact) -> Exchange:
+    return ended(endpoint, Finish(finish_reason="stop", facts=told))
+
+
+def ended(endpoint: Endpoint, finish: Finish | None, head: Fact | None = None) -> Exchange:
     plan = ArmPlan(
         capture_id=CaptureId("c"),
         arm=Arm.CANDIDATE,
@@ -47,7 +53,8 @@ def record(endpoint: Endpoint, **told: Fact) -> Exchange:
         "salt",
         outcome=Outcome.COMPLETED,
         error=None,
-        finish=Finish(finish_reason="stop", facts=told),
+        finish=finish,
+        environment=head,
         started_unix_s=0.0,
     )
 
@@ -87,3 +94,44 @@ def test_without_two_digests_nothing_says_that_the_environment_changed(
     probed: dict[str, Fact], told: dict[str, Fact]
 ) -> None:
     assert record(Endpoint(**probed), **told).facts["dtype"] == Fact(value="float32")
+
+
+A, B = Fact(value="sha256:a"), Fact(value="sha256:b")
+NONE = Fact(unknown="the answer tells none")
+END = Finish(finish_reason="stop", facts={"environment_digest": NONE})
+
+
+@pytest.mark.parametrize(
+    ("in_answers", "finish", "head", "digest", "by"),
+    [
+        (True, Finish(finish_reason="stop", facts={"environment_digest": B}), B, B, "answer"),
+        (True, None, B, B, "answer"),  # cut, or broken off: its head told
+        (False, END, NONE, A, "probe"),
+        (False, None, NONE, A, "probe"),
+        (False, None, None, A, "probe"),  # no answer came
+        (True, None, None, A, "earlier answer"),
+    ],
+)
+def test_an_exchange_says_how_its_digest_is_known(
+    in_answers: bool, finish: Finish | None, head: Fact | None, digest: Fact, by: str
+) -> None:
+    endpoint = Endpoint(environment_digest=A)
+    endpoint.environment_in_answers = in_answers
+    exchange = ended(endpoint, finish, head)
+    assert exchange.environment_digest == digest
+    assert exchange.facts[DIGEST_BY] == Fact(value=by)
+
+
+@pytest.mark.parametrize("finish", [END, None])
+def test_a_probe_vouches_for_no_answer_that_tells_none_where_answers_tell_one(finish: Finish | None) -> None:
+    """An engine that tells nothing was put in place of one that told."""
+    endpoint = Endpoint(environment_digest=A)
+    endpoint.environment_in_answers = True
+    exchange = ended(endpoint, finish, NONE)
+    assert exchange.environment_digest.unknown == "its answers tell digests, and this one tells none"
+    assert exchange.facts[DIGEST_BY].unknown is not None
+
+
+def test_facts_of_the_probe_are_not_those_of_another_that_answered_and_was_cut() -> None:
+    exchange = ended(Endpoint(environment_digest=A), None, B)
+    assert "another environment" in str(exchange.facts["dtype"].unknown)
