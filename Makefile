@@ -14,7 +14,7 @@ LLAMACPP_STAMP := $(LLAMACPP)/.installed
 PEERS := .venv-bench
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test engines test-engines test-engines-all check bench proto schema capture lock clean
+.PHONY: demo test engines test-engines test-engines-all check bench proto schema chart capture lock clean
 
 demo: $(STAMP)
 	$(BIN)/forkgate demo $(DEMO_ARGS)
@@ -50,8 +50,14 @@ bench: $(STAMP) $(PEERS_STAMP)
 proto: $(STAMP)
 	$(BIN)/python -m tools.proto
 
+# The chart's schema of values has the configuration's inside.
 schema: $(STAMP)
 	$(BIN)/python -m tools.config_schema
+	$(BIN)/python -m tools.chart
+
+# What is generated in helm/forkgate: values.schema.json, VALUES.md, the dashboard.
+chart: $(STAMP)
+	$(BIN)/python -m tools.chart
 
 # Environment capture as one file, to run inside an engine's container. Any Python builds it.
 capture:
@@ -105,6 +111,7 @@ lock:
 	.venv-lock/bin/python -m pip install --quiet torch==2.13.0
 	.venv-lock/bin/python -m pip install --quiet -e '.[torch,vllm-grpc]' --group dev hatchling editables
 	.venv-lock/bin/python -m pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/' > requirements.lock
+	.venv-lock/bin/python -m tools.runtime_lock
 	rm -rf .venv-lock
 
 clean:

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forkgate.config import schema
-from tools import proto, starter_suite
+from tools import chart, proto, runtime_lock, starter_suite
 
 GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "make proto": proto.render,
     "make schema": schema.render,
+    "make chart": chart.render,
+    "python -m tools.runtime_lock": runtime_lock.render,
     "python -m tools.starter_suite": starter_suite.render,
 }
 """The command that writes the files, for the message, to the function that knows their content."""
