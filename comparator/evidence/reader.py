@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from comparator.evidence import bundle, tables
 from comparator.evidence.connection import Rows
-from comparator.evidence.errors import EvidenceAmbiguous, EvidenceError, EvidenceNotFound, mapped
+from comparator.evidence.errors import (
+    EvidenceAmbiguous,
+    EvidenceErased,
+    EvidenceError,
+    EvidenceNotFound,
+    mapped,
+)
 from comparator.evidence.export import export_line
 from comparator.evidence.folded import FoldedReader
 from comparator.evidence.records import records_of
@@ -21,6 +27,10 @@ MAX_NAMED = 4
 
 KNOWING = ("exchange", "fork", "comparison")
 """Tables that may know a capture: any of them alone."""
+
+_ERASED_LIKE = "SELECT capture_id FROM erased WHERE capture_id >= ? AND capture_id < ?"
+_LAST = "\U0010ffff"
+"""Behind every character of an ID: ends the range of a prefix."""
 
 Conditions = list[str]
 
@@ -81,7 +91,7 @@ class EvidenceReader(FoldedReader):
                 "`forkgate evidence list` shows what there is",
             )
         # A range, not LIKE: it uses the index, and no character of the prefix means anything but itself.
-        bounds = [given, given + "\U0010ffff"]
+        bounds = [given, given + _LAST]
         found = self._all(
             " UNION ".join(
                 f"SELECT capture_id FROM {table} WHERE capture_id > ? AND capture_id < ?" for table in KNOWING
@@ -91,9 +101,7 @@ class EvidenceReader(FoldedReader):
         )
         ids = [row[0] for row in found]
         if not ids:
-            for row in self._all(
-                "SELECT capture_id FROM erased WHERE capture_id >= ? AND capture_id < ? LIMIT 1", bounds[:2]
-            ):
+            for row in self._all(f"{_ERASED_LIKE} LIMIT 1", bounds[:2]):
                 self._check_erased(row[0])
             raise EvidenceNotFound(
                 self.path, f"no capture {given}; `forkgate evidence list` shows what there is"
@@ -106,6 +114,13 @@ class EvidenceReader(FoldedReader):
                 "give more of the ID",
             )
         return str(ids[0])
+
+    def known(self, given: str) -> str:
+        """:meth:`resolve`, but a capture that was erased is known too. Raises as it does."""
+        try:
+            return self.resolve(given)
+        except EvidenceErased:
+            return str(self._all(f"{_ERASED_LIKE} LIMIT 1", [given, given + _LAST])[0][0])
 
     def export(
         self, *, rollout: str | None = None, tenant: str | None = None, forked: bool | None = None

@@ -6,6 +6,8 @@ import enum
 from pathlib import Path
 from typing import Any, Protocol
 
+from comparator.evidence import Keyring
+
 
 class Refused(Exception):  # noqa: N818 - reads as the fact that it is
     """A request that cannot be obeyed: status, what, where, what to do."""
@@ -31,10 +33,25 @@ class Verb(enum.StrEnum):
     LIFT = "lift"
 
 
+class KeepingPort(Protocol):
+    """What may be asked of the evidence that is kept."""
+
+    async def erase(self, scope: str, name: str, who: str, reason: str) -> dict[str, Any]:
+        """Erase a ``tenant`` or a ``capture``. Raises EvidenceError: EvidenceNotFound among them."""
+        ...
+
+    async def rekey(self, limit_s: float) -> dict[str, Any]:
+        """Bring values to the present key for about that long. Raises EvidenceError."""
+        ...
+
+
 class AdminPort(Protocol):
     """All values are plain data, ready for JSON."""
 
     evidence_path: Path
+    evidence_keys: Keyring
+    """What sealed evidence is read with."""
+    keeping: KeepingPort
 
     async def status(self) -> dict[str, Any]: ...
 

@@ -28,6 +28,7 @@ import msgspec
 
 from comparator.evidence import EvidenceError, EvidenceStore, JournalRow, Taken
 from comparator.evidence.journal import ComparisonRef, ForkRef, JournalError, decode_items, unpack
+from comparator.evidence.keys import SealedFileError, open_file, seal_file
 from comparator.evidence.rows import LOST, OBSERVED, STATE
 from forkgate.judge.desk import Asked, Desk, Tally
 from forkgate.judge.journal import event_of, snapshot
@@ -48,6 +49,8 @@ from policies.rollout import (
 
 log = logging.getLogger(__name__)
 
+PURPOSE = "rollout states"
+"""What a sealed checkpoint is bound to."""
 DAY_S = 86_400.0
 EDGES = 4_096
 """Edge incarnations whose last batch is remembered."""
@@ -142,7 +145,10 @@ class Checkpoints:
     def _write(self, file: File) -> None:
         scratch = self._path.with_name(self._path.name + ".new")
         with self._disk:  # one that hung may still be at it when the judge stops and saves for the last time
-            scratch.write_bytes(msgspec.json.encode(file))
+            content = msgspec.json.encode(file)
+            key = self._writer.keys.current
+            # Reasons and gate states may quote what an engine said of a request.
+            scratch.write_bytes(content if key is None else seal_file(key, PURPOSE, content))
             os.replace(scratch, self._path)
 
     # -- the next judge -----------------------------------------------------------------------------------
@@ -160,10 +166,11 @@ class Checkpoints:
 
     async def _restore(self) -> None:
         try:
-            file = msgspec.json.decode(self._path.read_bytes(), type=File)
+            content = open_file(self._writer.keys, PURPOSE, self._path.read_bytes())
+            file = msgspec.json.decode(content, type=File)
         except FileNotFoundError:
             return
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, SealedFileError) as error:
             log.error("rollout states are lost, gates start anew", extra={"error": str(error)})
             return
         self.batches_before = dict(file.batches)

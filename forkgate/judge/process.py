@@ -13,9 +13,12 @@ from typing import Any
 
 import msgspec
 
+from comparator.evidence import RecordSeen
 from engines import open_engine
 from forkgate.admin.server import AdminError, AdminServer
+from forkgate.config.declared import DeclaredError, declared_records
 from forkgate.config.policy import frozen
+from forkgate.evidence_keys import EvidenceKeyError, keyring_of
 from forkgate.fleet import Fleet, FleetError
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
@@ -98,7 +101,7 @@ class JudgeProcess:
         self._recall(keeper)
         policies = {rollout.name: frozen(self.settings.policies[rollout.name]) for rollout in config.rollouts}
         desk = self._desk(keeper, {name: one.policy for name, one in policies.items()})
-        writer = EvidenceWriter(self.paths.evidence, config.evidence.max_bytes)
+        writer = self._writer()
         writer.start()
         checkpoints = Checkpoints(self.paths.rollouts, desk, writer)
         await checkpoints.restore()
@@ -150,7 +153,12 @@ class JudgeProcess:
         )
         publisher.server = server
         views = Views(
-            self.settings, judge, server, fleet, mirror, Replayer(config, fleet, self.paths.evidence)
+            self.settings,
+            judge,
+            server,
+            fleet,
+            mirror,
+            Replayer(config, fleet, self.paths.evidence, writer.keys),
         )
         admin = AdminServer(self.paths.admin_socket, views)
         views.page = page
@@ -185,6 +193,44 @@ class JudgeProcess:
         keeper.close()
         instruments.close()
         log.info("stopped")
+
+    def _writer(self) -> EvidenceWriter:
+        section = self.config.evidence
+        try:
+            keys = keyring_of(section)
+            declared = list(declared_records(self.config))
+        except (EvidenceKeyError, DeclaredError) as error:
+            raise StartError(str(error)) from error
+        log.info(
+            "evidence at rest",
+            extra={
+                "sealed_with": keys.current.id if keys.current is not None else None,
+                "can_read": list(keys.ids),
+                "kept": section.store.value,
+            },
+        )
+        writer = EvidenceWriter(
+            self.paths.evidence,
+            section.max_bytes,
+            keys=keys,
+            kept=section.store,
+            retention=section.retention,
+        )
+        now = time.time()
+        writer.note(
+            *(
+                RecordSeen(
+                    kind=one.kind,
+                    digest=one.digest,
+                    document=one.document,
+                    pool=one.pool,
+                    endpoint="configuration",
+                    unix_s=now,
+                )
+                for one in declared
+            )
+        )
+        return writer
 
     def _all_latched(self, why: str) -> Latch:
         return all_latched([rollout.name for rollout in self.config.rollouts], why)

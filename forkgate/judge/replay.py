@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from comparator.compare import compare
-from comparator.evidence import EvidenceReader, Shown, StoredPair
+from comparator.evidence import NO_KEYS, EvidenceReader, Keyring, Shown, StoredPair
 from comparator.evidence.explain import Explanation, explain
 from comparator.evidence.export import json_safe
 from comparator.floor import Floors
@@ -63,10 +63,11 @@ MEANING = {
 class Replayer:
     """Runs stored pairs again."""
 
-    def __init__(self, config: Config, fleet: Fleet, evidence: Path) -> None:
+    def __init__(self, config: Config, fleet: Fleet, evidence: Path, keys: Keyring = NO_KEYS) -> None:
         self._config = config
         self._fleet = fleet
         self._evidence = evidence
+        self._keys = keys
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def replay(self, capture_id: str, replicate: int = 0, arm: str = Arm.CANDIDATE) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class Replayer:
         }
 
     def _show(self, capture_id: str) -> tuple[Shown, Floors]:
-        with EvidenceReader(self._evidence) as reader:
+        with EvidenceReader(self._evidence, self._keys) as reader:
             shown = reader.show(reader.resolve(capture_id))
             rollout = shown.pairs[0].rollout if shown.pairs else ""
             return shown, reader.floors(rollout, without=shown.capture_id)
@@ -177,6 +178,13 @@ def _whole(shown: Shown, row: StoredPair) -> tuple[Exchange, Exchange]:
     right = exchanges.get(ExchangeId(row.right_exchange_id))
     if left is None or right is None or left.pruned or right.pruned:
         raise Refused(409, f"capture {shown.capture_id} was pruned, its token IDs are gone", code="not_whole")
+    if left.hashed or right.hashed:
+        raise Refused(
+            409,
+            f"capture {shown.capture_id} was kept as hashes (evidence.store), and nobody can ask for hashes: "
+            "what was sent is not known any more",
+            code="not_whole",
+        )
     for one in (left.exchange, right.exchange):
         if not one.as_tokens:
             raise Refused(

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from comparator.evidence import EvidenceError
+from comparator.evidence import EvidenceError, Keyring
 from forkgate.admin.port import Refused, Verb
 from forkgate.fleet import Fleet
 from forkgate.judge.judge import Judge
+from forkgate.judge.keeping import EvidenceKeeping
 from forkgate.judge.replay import Replayer
 from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.settings import JudgeSettings
@@ -50,6 +51,8 @@ class Views:
         self._started = time.monotonic()
         self._started_unix_s = time.time()
         self.evidence_path: Path = self._paths.evidence
+        self.evidence_keys: Keyring = judge.writer.keys
+        self.keeping = EvidenceKeeping(judge.writer)
         self.page: MetricsPage | None = None
 
     async def status(self) -> dict[str, Any]:

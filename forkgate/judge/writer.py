@@ -18,13 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from comparator.evidence import (
+    NO_KEYS,
     Batch,
     ComparisonDone,
     Drop,
+    ErasureRow,
     EvidenceError,
     EvidenceStore,
     JournalEntry,
+    Kept,
+    Keyring,
     Pin,
+    RecordSeen,
+    Retention,
     StoreStatus,
     Taken,
     VerdictRow,
@@ -49,7 +55,12 @@ PAST_S = 3.0
 ASK_S = 10.0
 """How long anybody else waits for an answer of a store that hangs."""
 
-Note = Drop | VerdictRow | ForkSeen | Pin | JournalEntry | Taken
+UPKEEP_S = 60.0
+"""Between looks at what retention takes, and at erasures that an earlier judge left half done."""
+UPKEEP_AGAIN_S = 0.05
+"""The same while there is more to do: each step is bounded, and evidence goes in between."""
+
+Note = Drop | VerdictRow | ForkSeen | Pin | JournalEntry | Taken | RecordSeen
 
 
 class _Job:
@@ -74,9 +85,23 @@ class _Job:
 class EvidenceWriter:
     """Owns the store. Its methods belong to the event loop."""
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int,
+        *,
+        keys: Keyring = NO_KEYS,
+        kept: Kept = Kept.FULL,
+        retention: Sequence[Retention] = (),
+    ) -> None:
         self._path = path
         self._max_bytes = max_bytes
+        self.keys = keys
+        """What evidence is sealed and read with."""
+        self._kept = kept
+        self._retention = tuple(retention)
+        self._next_upkeep = 0.0
+        self._to_scrub = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._wake = threading.Condition()
@@ -112,6 +137,23 @@ class EvidenceWriter:
         with self._wake:
             self._take_notes(notes)
             self._wake.notify()
+
+    async def kept(self, *notes: Note, limit_s: float) -> None:
+        """:meth:`note`, and return once they are committed.
+
+        Raises EvidenceError when they are not within ``limit_s``; they are kept by and by.
+        """
+        with self._wake:
+            self._take_notes(notes)
+            place = self._notes_gone + len(self._notes)
+            self._wake.notify()
+
+        def committed(_store: EvidenceStore) -> None:
+            # Its transaction has just been tried, on this thread. What failed waits on the left again.
+            if self._notes_gone < place:
+                raise EvidenceError(self._path, self.trouble or "not kept yet")
+
+        await self._ask(committed, limit_s)
 
     def _take_notes(self, notes: Sequence[Note]) -> None:
         self._notes.extend(notes)
@@ -195,12 +237,14 @@ class EvidenceWriter:
             self._opened()
         while True:
             with self._wake:
-                while not (self._jobs or self._notes or self._closing):
-                    self._wake.wait()
+                while not (self._jobs or self._notes or self._closing or self._upkeep_in_s() <= 0):
+                    self._wake.wait(self._upkeep_in_s())
                 jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), MAX_BATCH_PAIRS))]
                 notes = self._due_notes()
                 last = self._closing and not self._jobs
             self._work(jobs, notes)
+            if self._upkeep_in_s() <= 0 and not last:
+                self._upkeep()
             with contextlib.suppress(OSError):
                 self.size_bytes = self._path.stat().st_size
             if last:
@@ -210,6 +254,31 @@ class EvidenceWriter:
         if self._store is not None:
             with contextlib.suppress(EvidenceError):
                 self._store.close()
+
+    def _upkeep_in_s(self) -> float:
+        return self._next_upkeep - time.monotonic()
+
+    def _upkeep(self) -> None:
+        """One bounded step of what nobody asks for: erasures that a judge was killed in, and retention."""
+        more = False
+        try:
+            store = self._opened()
+            if store.erasing():
+                line = store.erase_step(time.time())
+                more = line is not None or not all(job.deleted for job in store.erasing())
+                if line is not None:
+                    log_erasure(line)
+            if self._retention:
+                taken = store.retain(self._retention, time.time())
+                more = more or taken.more
+                self._to_scrub = self._to_scrub or bool(taken.captures or taken.exchanges)
+            if self._to_scrub and not more:
+                self._to_scrub = not store.scrub()
+        except EvidenceError as error:
+            self._failed(error)
+        except Exception:
+            log.exception("a bug in the evidence store's upkeep; tried again")
+        self._next_upkeep = time.monotonic() + (UPKEEP_AGAIN_S if more else UPKEEP_S)
 
     def _due_notes(self) -> list[Note]:
         """All that wait, in their order, but for those of comparisons that wait themselves."""
@@ -287,7 +356,7 @@ class EvidenceWriter:
         if now < self._next_open:
             raise EvidenceError(self._path, self.trouble or "not open")
         try:
-            self._store = EvidenceStore(self._path, self._max_bytes)
+            self._store = EvidenceStore(self._path, self._max_bytes, keys=self.keys, kept=self._kept)
         except EvidenceError as error:
             self._next_open = now + REOPEN_S
             self._failed(error)
@@ -341,6 +410,24 @@ def _batch(comparisons: Sequence[ComparisonDone], notes: Sequence[Note]) -> Batc
         pins=tuple(note for note in notes if isinstance(note, Pin)),
         journal=tuple(note for note in notes if isinstance(note, JournalEntry)),
         taken=tuple(note for note in notes if isinstance(note, Taken)),
+        records=tuple(note for note in notes if isinstance(note, RecordSeen)),
+    )
+
+
+def log_erasure(line: ErasureRow) -> None:
+    """Its hash in the judge's own log is what the end of the store's log can be held against."""
+    log.warning(
+        "evidence erased",
+        extra={
+            "erasure": line.erasure,
+            "scope": line.scope,
+            "erased": line.name,
+            "who": line.who,
+            "reason": line.reason,
+            "captures": line.captures,
+            "exchanges": line.exchanges,
+            "hash": line.hash,
+        },
     )
 
 
