@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from engines.identity import IDENTITY_HEADER
 from tests.support.wire import chat_event, completion_event, generate_event, usage_event
 
 MAX_LOGPROBS = 20
@@ -21,8 +22,10 @@ MODEL = "m"
 class FakeVllm:
     """``lies`` names what it does wrong; see the uses of :meth:`lies_about`."""
 
-    def __init__(self, *lies: str, pause_s: float = 0.0) -> None:
+    def __init__(self, *lies: str, pause_s: float = 0.0, digest: str | None = None) -> None:
         self.lies = set(lies)
+        self.digest = digest
+        """Of its environment, told with every answer, as forkgate's plugin in vLLM does; None: no plugin."""
         self.pause_s = pause_s
         """Between two tokens."""
         self.requests: list[tuple[str, dict[str, Any]]] = []
@@ -32,6 +35,7 @@ class FakeVllm:
         self.running = 0
         self.aborted = 0
         self._calls = 0
+        self._runner: web.AppRunner | None = None
         self.url = ""
 
     def lies_about(self, what: str) -> bool:
@@ -39,6 +43,7 @@ class FakeVllm:
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._record])
+        app.on_response_prepare.append(self._sign)
         app.add_routes(
             [
                 web.get("/v1/models", self._models),
@@ -65,18 +70,29 @@ class FakeVllm:
         return app
 
     @contextlib.asynccontextmanager
-    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeVllm]:
+    async def serving(self, tls: ssl.SSLContext | None = None, port: int = 0) -> AsyncIterator[FakeVllm]:
         runner = web.AppRunner(
             self.app(), handler_cancellation=not self.lies_about("runs on"), shutdown_timeout=0.1
         )
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
         await site.start()
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
+        self._runner = runner
         try:
             yield self
         finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """End it, connections and all, before the block does."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
             await runner.cleanup()
+
+    async def _sign(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self.digest is not None:
+            response.headers[IDENTITY_HEADER] = self.digest
 
     @web.middleware
     async def _record(self, request: web.Request, handler: Any) -> web.StreamResponse:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import orjson
 
 from comparator.comparison import Comparison, SampleRef
@@ -76,6 +77,7 @@ class Rig:
         sources: Sources | None = None,
         declared: tuple[str | None, str | None] = (None, None),
         dedicated: bool = True,
+        change: Callable[[Rig], tuple[ShadowPool, ShadowPool]] | None = None,
         **settings: Any,
     ) -> None:
         values: dict[str, Any] = {
@@ -104,6 +106,9 @@ class Rig:
         self.rollout = ShadowRollout(
             name=ROLLOUT, baseline=pools[0], candidate=pools[1], settings=self.settings, global_seed="s"
         )
+        if change is not None:
+            left, right = change(self)
+            self.rollout = msgspec.structs.replace(self.rollout, baseline=left, candidate=right)
         self.mirror = Mirror([self.rollout], self.sink, self.ledger, sources)
         self._batches = itertools.count(1)
         self._captured = 0

@@ -1,0 +1,200 @@
+"""Over HTTP, with the endpoints as the judge watches them: an engine that was put in place of another on its
+port is known by its next answer, and what it says is not taken for the other's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from comparator.pair import SetAside
+from comparator.records import Digest, Fact
+from engines import open_engine
+from engines.base import Capability, EngineOptions
+from forkgate import fleet as fleet_module
+from forkgate.endpoint import Endpoint
+from forkgate.fleet import Fleet
+from proxy.mirror.record import DIGEST_BY
+from tests.support.fake_vllm import MODEL, FakeVllm
+from tests.support.judging import config
+from tests.support.mirror import Rig, rig
+from tests.support.waiting import eventually
+
+A = "sha256:" + "a" * 64
+B = "sha256:" + "b" * 64
+
+
+class Seen:
+    """What the fleet tells of who answers."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, str, str]] = []
+        self.probes: list[tuple[str, str]] = []
+
+
+@asynccontextmanager
+async def watched(tmp_path: Path, old: FakeVllm, new: FakeVllm) -> AsyncIterator[tuple[Fleet, Seen]]:
+    """Both engines serve, probed and watched."""
+    async with old.serving(), new.serving(), fleet_of(tmp_path, old.url, new.url) as made:
+        yield made
+
+
+@asynccontextmanager
+async def fleet_of(tmp_path: Path, old: str, new: str) -> AsyncIterator[tuple[Fleet, Seen]]:
+    plain = config(tmp_path)
+    urls = {"old": old, "new": new}
+    pools = tuple(
+        msgspec.structs.replace(pool, endpoints=(urls[pool.name],), engine=EngineOptions(model=MODEL))
+        for pool in plain.pools
+    )
+    fleet = Fleet(msgspec.structs.replace(plain, pools=pools), open_engine)
+    seen = Seen()
+    fleet.on_change = lambda pool, url, digest: seen.changes.append((pool, url, digest))
+    fleet.on_probe = lambda pool, one: seen.probes.append((pool, str(one.environment.value)))
+    fleet.start()
+    try:
+        await eventually(lambda: not fleet.unprobed())
+        yield fleet, seen
+    finally:
+        await fleet.close()
+
+
+@asynccontextmanager
+async def comparing(fleet: Fleet, compared: str | None) -> AsyncIterator[Rig]:
+    """A mirror between them, whose candidate began with environment ``compared``."""
+
+    def pool_of(made: Rig, name: str) -> Any:
+        pool = made.rollout.baseline if name == "old" else made.rollout.candidate
+        digest = None if compared is None or name == "old" else Digest(compared)
+        return msgspec.structs.replace(
+            pool, endpoints=tuple(fleet.endpoints(name)), compared_digest=lambda: digest
+        )
+
+    async with rig(
+        token_only_percent=0.0, change=lambda made: (pool_of(made, "old"), pool_of(made, "new"))
+    ) as made:
+        yield made
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await main()
+
+    asyncio.run(bounded())
+
+
+def port_of(engine: FakeVllm) -> int:
+    return int(engine.url.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("keeps_alive", [True, False])
+def test_an_engine_that_was_swapped_is_known_by_its_first_answer_and_sets_its_pair_aside(
+    tmp_path: Path, keeps_alive: bool
+) -> None:
+    """Whether the swap ends the connections, or stands behind a balancer that keeps them."""
+
+    async def main() -> None:
+        baseline, first = FakeVllm(digest=A), FakeVllm(digest=A)
+        swapped = FakeVllm("forks at token 2", digest=B)
+        async with (
+            watched(tmp_path, baseline, first) as (fleet, seen),
+            comparing(fleet, A) as made,
+        ):
+            pair = await made.pair()
+            assert pair.valid
+            assert pair.right.environment_digest == Fact(value=A)
+            assert pair.right.facts[DIGEST_BY] == Fact(value="answer")
+            seen.changes.clear()
+            if keeps_alive:
+                first.digest, first.lies = B, swapped.lies
+                await told_of(made, seen, first.url)
+            else:
+                await first.stop()
+                async with swapped.serving(port=port_of(first)):
+                    await told_of(made, seen, first.url)
+
+    async def told_of(made: Rig, seen: Seen, url: str) -> None:
+        pair = await made.pair()
+        assert pair.set_aside is SetAside.DIGEST_MISMATCH
+        assert pair.set_aside_reason == f"candidate: {A} is compared but {B} answered"
+        assert pair.fork is not None
+        assert made.sink.forks == []  # it rolls nothing back: its head told before its first token
+        assert seen.changes == [("new", url, B)]
+
+    run(main)
+
+
+def test_an_engine_that_tells_nothing_any_more_is_vouched_for_by_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        baseline, first = FakeVllm(digest=A), FakeVllm(digest=A)
+        async with watched(tmp_path, baseline, first) as (fleet, _), comparing(fleet, A) as made:
+            first.digest = None
+            pair = await made.pair()
+            assert pair.set_aside is SetAside.DIGEST_MISMATCH
+            assert "its answers tell digests, and this one tells none" in str(pair.set_aside_reason)
+
+    run(main)
+
+
+@pytest.mark.parametrize("lie", ["sha256:short", "x" * 6_000, A.upper(), ""])
+def test_a_digest_that_is_none_proves_nothing_and_harms_nobody(tmp_path: Path, lie: str) -> None:
+    async def main() -> None:
+        baseline, candidate = FakeVllm(digest=A), FakeVllm(digest=lie)
+        async with watched(tmp_path, baseline, candidate) as (fleet, _):
+            async with comparing(fleet, None) as made:
+                pair = await made.pair()
+                assert pair.valid
+                assert "as its environment digest is none" in str(pair.right.environment_digest.unknown)
+            (one,) = fleet.endpoints("new")
+            assert one.view()["odd_environments"] > 0
+            assert one.trouble is None
+
+    run(main)
+
+
+def test_a_new_connection_to_an_engine_that_tells_nothing_has_it_probed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "RETRY_S", 0.0)
+    monkeypatch.setattr("forkgate.endpoint.IDENTITY_S", 0.0)
+
+    async def main() -> None:
+        baseline, first, second = FakeVllm(digest=A), FakeVllm(), FakeVllm("ignores priority")
+        async with (
+            watched(tmp_path, baseline, first) as (fleet, _),
+            comparing(fleet, None) as made,
+        ):
+            one = fleet.endpoints("new")[0]
+            assert isinstance(one, Endpoint)
+            assert one.probe is not None
+            assert Capability.PRIORITY in one.probe.has
+            port = port_of(first)
+            await first.stop()
+            async with second.serving(port=port):
+                await made.pair()
+                await eventually(lambda: one.probe and Capability.PRIORITY in one.probe.missing)
+
+    run(main)
+
+
+def test_who_answers_is_looked_at_though_nobody_asks_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "RETRY_S", 0.0)
+    monkeypatch.setattr(fleet_module, "IDENTITY_S", 0.02)
+
+    async def main() -> None:
+        baseline, first = FakeVllm(digest=A), FakeVllm(digest=A)
+        async with watched(tmp_path, baseline, first) as (_, seen):
+            seen.probes.clear()
+            first.digest = B
+            await eventually(lambda: ("new", first.url, B) in seen.changes)
+            await eventually(lambda: ("new", B) in seen.probes)  # and what it is, is asked at once
+
+    run(main)
