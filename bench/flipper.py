@@ -28,7 +28,7 @@ from forkgate.judge.publisher import FlipDone, Publisher
 from forkgate.state.latch import Latch, LatchFile
 from policies.policy import load_policy
 from policies.rollout import Latch as Rollback
-from policies.rollout import RolloutPlan, RolloutState, Stage, start
+from policies.rollout import RolloutPlan, RolloutState, ShadowStage, Stage, Widening, start
 from policies.routes import TenantName
 from policies.verdict import Answer, Verdict
 from proxy.link.server import LinkServer
@@ -58,7 +58,8 @@ class Flipper:
             candidate=CANDIDATE,
             policy=load_policy("audit"),
             percent=0,
-            canary_tenants=(TenantName(TENANT),),
+            shadow_stage=ShadowStage(skip=True),
+            steps=(Widening(tenants=(TenantName(TENANT),)),),
         )
         self._home = start(self._plan, self._rollback())
         self._canary = start(self._plan, None)

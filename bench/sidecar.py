@@ -171,7 +171,9 @@ def configuration(
                 "global_seed": "bench",
                 "checks": {"self_check": False, "quick_check": False},
                 "shadow": shadow,
-                "canary": {"tenants": [TENANT] if canary else []},
+                "start": "on_load",
+                "shadow_stage": {"skip": canary},
+                "steps": [{"tenants": [TENANT]}] if canary else [],
             }
         )
     return {

@@ -3,7 +3,7 @@
 ::
 
     level: token            # artifact | environment | token | statistical
-    alpha: 0.05             # the rollout's share of false alarms, split over gates, tenants and stages
+    alpha: 0.05             # the rollout's share of false alarms, split as policies.levels says
     on_fail: rollback       # or hold
     gates:
       token_equality: {minimum_pairs: 1000}
@@ -12,8 +12,9 @@
       starter: {passes: 5}  # policies.suite_section
 
 A gate's key is its name; ``kind`` says what it is and may be left out where the name is a kind. A gate may
-have an ``on_fail`` of its own. Unknown keys, unknown gates and limits out of range are refused with their
-place in the file and a way out.
+have an ``on_fail`` of its own, and ``scope: tenant`` keeps it for each canary tenant by itself: its failure
+sends that tenant home, and the others stay. Unknown keys, unknown gates and limits out of range are refused
+with their place in the file and a way out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ import msgspec
 
 from comparator.misfit import misfit_of
 from policies.errors import PolicyError
-from policies.gates import KINDS, AnyGate
+from policies.gates import KINDS, AnyGate, GpuMemory, SampleRatio
+from policies.gates.base import suite_of
 from policies.suite_section import STARTER, ScorerSection, SuiteSection
 from policies.yaml_text import mapping_of
 
@@ -55,6 +57,15 @@ class OnFail(enum.StrEnum):
     HOLD = "hold"
 
 
+class Scope(enum.StrEnum):
+    """Whose evidence a gate is asked about."""
+
+    ROLLOUT = "rollout"
+    """Everybody's together; its failure is the rollout's."""
+    TENANT = "tenant"
+    """Each canary tenant's by itself; its failure sends that tenant home."""
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checked policy. Two policies that mean the same have the same :attr:`digest`, however written."""
 
@@ -65,6 +76,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gates: dict[str, AnyGate]
     on_fails: dict[str, OnFail] = {}
     """Of the gates that say otherwise than the policy."""
+    tenant_gates: tuple[str, ...] = ()
+    """Gates that are kept by tenant, sorted."""
     suites: dict[str, SuiteSection] = {}
     suite_digests: dict[str, str] = {}
     """Of each suite's content, and of its scorers': told by whoever loaded them (:meth:`with_suites`)."""
@@ -106,6 +119,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         }
         if self.on_fails:
             meaning["on_fails"] = self.on_fails
+        if self.tenant_gates:
+            meaning["tenant_gates"] = self.tenant_gates
         if self.suites:
             meaning["suites"] = {
                 name: section.meaning(self.suite_digests[name]) for name, section in self.suites.items()
@@ -178,6 +193,11 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
         for name, limits in gates.items()
         if isinstance(limits, Mapping) and "on_fail" in limits
     }
+    scopes = {
+        name: _one_of(Scope, limits["scope"], f"{where}: gates.{name}.scope")
+        for name, limits in gates.items()
+        if isinstance(limits, Mapping) and "scope" in limits
+    }
     made = Policy(
         name=where,
         level=_one_of(Level, mapping["level"], f"{where}: level"),
@@ -185,9 +205,11 @@ def policy_of(mapping: Mapping[str, Any], where: str) -> Policy:
         on_fail=on_fail,
         on_fails={name: its for name, its in own.items() if its is not on_fail},
         gates={name: _gate(name, limits, f"{where}: gates.{name}") for name, limits in gates.items()},
+        tenant_gates=tuple(sorted(name for name, scope in scopes.items() if scope is Scope.TENANT)),
         suites=_suites(mapping.get("suites"), f"{where}: suites"),
     )
     _check_suites(made, where)
+    _check_scopes(made, where)
     return made
 
 
@@ -235,8 +257,8 @@ def _check_suites(policy: Policy, where: str) -> None:
     """Every gate that reads a suite has one, and every suite is asked for a gate."""
     read: set[str] = set()
     for name, gate in policy.gates.items():
-        suite = getattr(gate, "suite", None)
-        if suite is None or getattr(gate, "estimand", "suite") != "suite":
+        suite = suite_of(gate)
+        if suite is None:
             continue
         read.add(suite)
         if suite not in policy.suites:
@@ -254,6 +276,21 @@ def _check_suites(policy: Policy, where: str) -> None:
             )
 
 
+def _check_scopes(policy: Policy, where: str) -> None:
+    """Only what is seen of one tenant can be kept by tenant."""
+    for name in policy.tenant_gates:
+        gate = policy.gates[name]
+        if suite_of(gate) is not None:
+            why = "a suite's samples are no tenant's"
+        elif isinstance(gate, GpuMemory):
+            why = "an engine's memory is no tenant's"
+        elif isinstance(gate, SampleRatio):
+            why = "it counts the copies of everybody"
+        else:
+            continue
+        raise PolicyError(f"{where}: gates.{name}.scope: {why}; leave scope out")
+
+
 def _gate(name: str, limits: Any, where: str) -> AnyGate:
     limits = {} if limits is None else limits
     if not isinstance(limits, Mapping):
@@ -268,13 +305,13 @@ def _gate(name: str, limits: Any, where: str) -> AnyGate:
             + ("" if "kind" in limits else " (a gate of another name needs `kind`)")
         )
     struct = KINDS[kind]
-    fields = [*(field for field in struct.__struct_fields__ if field != "name"), "on_fail"]
+    fields = [*(field for field in struct.__struct_fields__ if field != "name"), "on_fail", "scope"]
     for key in limits:
         if key != "kind" and key not in fields:
             raise PolicyError(
                 f"{where}.{key}: unknown key{_meant(str(key), fields)}; {kind} knows {_words(fields)}"
             )
-    limits = {key: value for key, value in limits.items() if key != "on_fail"}
+    limits = {key: value for key, value in limits.items() if key not in ("on_fail", "scope")}
     for key, hint in get_type_hints(struct).items():
         choices = get_args(hint)
         if get_origin(hint) is Literal and key in limits and limits[key] not in choices:

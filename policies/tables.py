@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from policies.errors import RouteError
-from policies.rollout import RolloutState, Stage
+from policies.rollout import InFlight, RolloutState
 from policies.routes import MirrorRule, Pool, PoolName, RolloutName, RouteTable, TenantName
 
 
@@ -16,7 +16,8 @@ def route_table(
 
     Args:
         epoch: of the new table; the caller keeps it rising.
-        home: pool of every tenant without a route.
+        home: pool of every tenant without a route; once a promotion has moved it, the candidate. Whoever
+            keeps that on disk knows.
         pools: every configured pool; those that nothing names are carried too, so that an edge knows them.
         rollouts: in the order of the configuration.
         cause: why the table is made, for the edges' logs.
@@ -29,19 +30,30 @@ def route_table(
     routes: dict[TenantName, PoolName] = {}
     owners: dict[TenantName, RolloutName] = {}
     mirrors: list[MirrorRule] = []
+    aborts: list[PoolName] = []
     for state in rollouts:
         plan = state.plan
         for pool in (plan.baseline, plan.candidate):
             if pool not in known:
                 raise RouteError(f"rollout {plan.name}: pool {pool!r} is not one of {sorted(known)}")
-        if state.stage is Stage.CANARY:
-            for tenant in plan.canary_tenants:
-                if tenant in owners:
-                    raise RouteError(
-                        f"tenant {tenant}: canary of both {owners[tenant]} and {plan.name}; name it in one"
-                    )
-                owners[tenant] = plan.name
-                routes[tenant] = plan.candidate
+        for tenant in state.routed:
+            if tenant in owners:
+                raise RouteError(
+                    f"tenant {tenant}: canary of both {owners[tenant]} and {plan.name}; name it in one"
+                )
+            owners[tenant] = plan.name
+            routes[tenant] = plan.candidate
+        # In every stage: the table that takes tenants away from the candidate is one without a route to it.
+        if plan.flip_in_flight is InFlight.ABORT and plan.candidate not in (home, *aborts):
+            aborts.append(plan.candidate)
         if state.mirrors and plan.percent > 0:
             mirrors.append(MirrorRule(rollout=plan.name, percent=plan.percent, tenants=plan.mirror_tenants))
-    return RouteTable(epoch=epoch, home=home, pools=pools, routes=routes, mirrors=tuple(mirrors), cause=cause)
+    return RouteTable(
+        epoch=epoch,
+        home=home,
+        pools=pools,
+        routes=routes,
+        mirrors=tuple(mirrors),
+        aborts=tuple(aborts),
+        cause=cause,
+    )

@@ -41,3 +41,5 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Around :attr:`value`, to be read beside the answer."""
     hold: bool = False
     """Whatever the answer, nothing advances until a person has looked; no rollback follows from it."""
+    tenant: str | None = None
+    """Whose it is, of a gate that is kept by tenant."""

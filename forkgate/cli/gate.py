@@ -41,20 +41,25 @@ def evaluate(
         list[str] | None, typer.Option("--gate", help="Only this gate; may be given several times.")
     ] = None,
     tenants: Annotated[
-        int, typer.Option(min=1, help="Canary tenants of the rollout, over which alpha is split.")
+        int, typer.Option(min=1, help="Tenants that the rollout moves; gates kept by tenant share alpha.")
+    ] = 1,
+    look: Annotated[
+        int,
+        typer.Option(min=1, help="Which judged stage or step it is; a suite's gates have less each time."),
     ] = 1,
     as_json: Json = False,
 ) -> None:
     """Fold comparisons, in the order of the file, through each gate and print its path and its verdict.
 
-    The levels are those of a rollout with this policy: alpha split over its gates, tenants and stages.
+    The levels are those of a rollout with this policy: alpha split over its gates; for gates about
+    a suite over looks, and for gates kept by tenant over tenants.
 
     Exit status: 0 every gate passes; 1 one fails; 3 none fails, one is inconclusive; 4 none fails, one could
     not measure; 2 the policy or the file is wrong.
     """
     from comparator.evidence.export import ExportLineError, read_comparisons
     from policies.evaluate import evaluate as walk
-    from policies.levels import STAGES, alphas_of
+    from policies.levels import levels_of
 
     chosen = read(policy).policy
     gates: dict[str, Any] = dict(chosen.gates)
@@ -62,7 +67,7 @@ def evaluate(
         if name not in gates:
             leave(Exit.USAGE, f"--gate {name}: the policy has no such gate; it has {', '.join(gates)}")
     # Alpha is split over all gates that may roll back, whichever of them are looked at here.
-    alphas = alphas_of(chosen.alpha, gates, tenants=tenants, stages=STAGES)
+    alphas = levels_of(chosen.alpha, gates, look=look, tenants=tenants, kept=chosen.tenant_gates)
     if gate:
         gates = {name: gates[name] for name in gates if name in gate}
     try:

@@ -92,14 +92,14 @@ def lint(
     from policies.lint import lint as ask
 
     loaded = read(policy)
-    expected, tenants = _expected(
+    expected, tenants, looks = _expected(
         loaded, config, rollout, requests_per_day, canary_per_day, discordance, fork_share
     )
-    found = ask(loaded.policy, expected, tenants=tenants)
+    found = ask(loaded.policy, expected, tenants=tenants, looks=looks)
     if as_json:
-        data_json(_json(loaded, expected, tenants, found))
+        data_json(_json(loaded, expected, (tenants, looks), found))
     else:
-        data(_text(loaded, tenants, found))
+        data(_text(loaded, tenants, looks, found))
     refused = [reach for reach in found if reach.refused is not None]
     for reach in refused:
         say(f"{policy}: gates.{reach.gate}: {reach.refused}")
@@ -126,13 +126,16 @@ def _expected(
     canary_per_day: float,
     discordance: float,
     fork_share: float,
-) -> tuple[Expected, int]:
+) -> tuple[Expected, int, int]:
+    from policies.levels import LOOKS
     from policies.lint import Expected, SuiteSize
+    from policies.rollout import steps_of
 
     shadow: dict[str, float] = {}
-    tenants = 1
+    tenants, looks = 1, LOOKS
     if file is not None:
-        rollouts = {str(one.name): one for one in read_config(file).rollouts}
+        whole = read_config(file)
+        rollouts = {str(one.name): one for one in whole.rollouts}
         if rollout is None and len(rollouts) == 1:
             rollout = next(iter(rollouts))
         if rollout is None or rollout not in rollouts:
@@ -146,7 +149,14 @@ def _expected(
             "control_percent": section.shadow.control_percent,
             "timing_percent": section.shadow.timing_percent,
         }
-        tenants = max(1, len(section.canary.tenants))
+        plan = steps_of(
+            section.steps,
+            rollout=section.name,
+            configured=[tenant.name for tenant in whole.tenants],
+        )
+        tenants = max(1, len(plan[-1].tenants) if plan else 0)
+        if plan:
+            looks = len(plan) + (not section.shadow_stage.skip) + plan[-1].whole
     elif rollout is not None:
         leave(Exit.USAGE, "--rollout: needs --config, whose rollout it is")
     return (
@@ -159,23 +169,27 @@ def _expected(
             **shadow,
         ),
         tenants,
+        looks,
     )
 
 
-def _some(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
+def _some(number: int, what: str, several: str | None = None) -> str:
+    return f"{number} {what if number == 1 else several or what + 's'}"
 
 
-def _text(loaded: Frozen, tenants: int, found: tuple[Reach, ...]) -> str:
-    from policies.levels import STAGES
-
+def _text(loaded: Frozen, tenants: int, looks: int, found: tuple[Reach, ...]) -> str:
     policy = loaded.policy
     spending = sum(reach.alpha is not None for reach in found)
     tested = (
         f"at most one rollout in {1 / policy.alpha:.0f} of equal environments is rolled back by a gate that "
-        f"tests; split over {_some(spending, 'such gate')}, {_some(tenants, 'tenant')} and "
-        f"{_some(STAGES, 'stage')}"
+        f"tests; split over {_some(spending, 'such gate')}"
     )
+    if any(reach.alpha is not None and reach.estimand == "suite" for reach in found):
+        tested += (
+            f", a suite's over looks, of which {_some(looks, 'is', 'are')} expected and the last is told"
+        )
+    if policy.tenant_gates:
+        tested += f", {', '.join(policy.tenant_gates)} over {_some(tenants, 'tenant')}"
     lines = [
         f"policy {policy.name}, level {policy.level.value}, {policy.digest[:19]}",
         f"alpha {policy.alpha:g}: {tested if spending else 'no gate of it tests, so nothing spends it'}",
@@ -189,7 +203,9 @@ def _text(loaded: Frozen, tenants: int, found: tuple[Reach, ...]) -> str:
     return "\n".join(lines)
 
 
-def _json(loaded: Frozen, expected: Expected, tenants: int, found: tuple[Reach, ...]) -> dict[str, Any]:
+def _json(
+    loaded: Frozen, expected: Expected, over: tuple[int, int], found: tuple[Reach, ...]
+) -> dict[str, Any]:
     import msgspec
 
     from comparator.evidence.export import json_safe
@@ -199,7 +215,8 @@ def _json(loaded: Frozen, expected: Expected, tenants: int, found: tuple[Reach, 
             "policy": loaded.policy.name,
             "policy_digest": loaded.policy.digest,
             "alpha": loaded.policy.alpha,
-            "tenants": tenants,
+            "tenants": over[0],
+            "looks": over[1],
             "expected": msgspec.to_builtins(expected),
             "gates": [
                 {

@@ -20,9 +20,9 @@ from forkgate.config.evidence import check_evidence
 from forkgate.config.hooks import check_hooks
 from forkgate.config.model import Config, PoolSection
 from forkgate.config.problems import Problem, did_you_mean
+from forkgate.config.rollouts import check_rollouts
 from forkgate.config.rules import SHA256, Found, check_files, check_name
 from policies.routes import UNKNOWN_TENANT, PoolTLS
-from proxy.mirror.seeds import KEY_BYTES
 
 UNIX_PATH_BYTES = 107
 """``sun_path`` of Linux holds 108 bytes, one of them the closing NUL."""
@@ -46,7 +46,7 @@ def cross_check(config: Config, broken: Collection[str] = ()) -> list[Problem]:
         (_home, {"home", "pools"}),
         (_identity, {"identity", "listen"}),
         (_tenants, {"tenants"}),
-        (_rollouts, {"rollouts", "pools", "home", "tenants", "identity"}),
+        (check_rollouts, {"rollouts", "pools", "home", "tenants", "identity"}),
         (_judge, {"judge"}),
         (_telemetry, {"telemetry", "listen"}),
         (check_admin, {"admin", "listen", "telemetry"}),
@@ -199,43 +199,6 @@ def _tenants(config: Config) -> Found:
                 yield where, f"this key names {keys[key]!r} already, it can name one tenant only"
             else:
                 keys[key] = tenant.name
-
-
-def _rollouts(config: Config) -> Found:
-    names: set[str] = set()
-    canary_of: dict[str, str] = {}
-    tenants = {tenant.name: tenant for tenant in config.tenants}
-    for index, rollout in enumerate(config.rollouts):
-        path = f"rollouts[{index}]"
-        yield from check_name(f"{path}.name", rollout.name)
-        if rollout.name in names:
-            yield f"{path}.name", f"{rollout.name!r} is the name of an earlier rollout too, rename one"
-        names.add(rollout.name)
-        seed_bytes = len(rollout.global_seed.encode())
-        if seed_bytes > KEY_BYTES:
-            yield f"{path}.global_seed", f"{seed_bytes} bytes, a key of blake2b holds {KEY_BYTES}, shorten it"
-        yield from _known_pool(config, f"{path}.baseline", rollout.baseline)
-        yield from _known_pool(config, f"{path}.candidate", rollout.candidate)
-        if rollout.baseline != config.home:
-            yield (
-                f"{path}.baseline",
-                f"{rollout.baseline!r} is not home ({config.home!r}), traffic would fall back elsewhere",
-            )
-        if rollout.candidate in (rollout.baseline, config.home):
-            yield f"{path}.candidate", f"{rollout.candidate!r} is the old pool itself, name the new one"
-        for at, name in enumerate(rollout.canary.tenants):
-            where = f"{path}.canary.tenants[{at}]"
-            if name not in tenants:
-                yield where, f"no tenant is called {name!r}, {did_you_mean(name, tenants)}"
-                continue
-            if name in canary_of:
-                yield where, f"{name!r} is a canary of {canary_of[name]!r} already, a tenant has one pool"
-            canary_of[name] = rollout.name
-            if not tenants[name].api_key_sha256 and config.identity.tenant_header is None:
-                yield (
-                    where,
-                    f"nothing identifies {name!r}, set identity.tenant_header or the tenant's api_key_sha256",
-                )
 
 
 def _judge(config: Config) -> Found:

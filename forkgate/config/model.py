@@ -2,8 +2,8 @@
 
 A section's keys, units and defaults stand where it is used: ``proxy.edge.settings`` for ``limits``,
 ``timeouts``, ``capture``; ``engines.base`` for a pool's ``engine``; ``proxy.mirror.settings`` for a
-rollout's ``shadow``; ``first_checks`` for its ``checks``. What stands here is what only the whole file
-knows: which pools there are and who goes where.
+rollout's ``shadow``; ``policies.rollout`` for its stages and steps; ``first_checks`` for its ``checks``. What
+stands here is what only the whole file knows: which pools there are and who goes where.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from forkgate.config.evidence import EvidenceSection
 from forkgate.config.first_checks import CheckSettings
 from forkgate.config.hooks import HookSection
 from forkgate.config.telemetry import Telemetry
+from policies.rollout import InFlight, Observing, ShadowStage, StartBy, Step
 from policies.routes import PoolName, PoolTLS, RolloutName, TenantName
 from proxy.edge.settings import CaptureLimits, Limits, LinkTLS, ListenTLS, Timeouts
 from proxy.mirror.settings import MirrorSettings
@@ -78,12 +79,6 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     file."""
 
 
-class Canary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Live requests that the candidate answers."""
-
-    tenants: tuple[TenantName, ...] = ()
-
-
 class RolloutSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One baseline→candidate migration."""
 
@@ -95,9 +90,24 @@ class RolloutSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A shipped policy's name (``audit``), or a path to a policy file. Frozen and hashed at start."""
     global_seed: Annotated[str, Meta(min_length=1)]
     """Keys every derived seed: the same request gets the same seed on all arms, and no other request does."""
+    start: StartBy = StartBy.COMMAND
+    """`by_command`: it waits until `forkgate rollout start`. `on_load`: the first judge that reads it begins.
+    An edit of a rollout that was read before starts nothing."""
     checks: CheckSettings = CheckSettings()
     shadow: MirrorSettings = MirrorSettings()
-    canary: Canary = Canary()
+    shadow_stage: ShadowStage = ShadowStage()
+    """When the shadow stage may be left for the first step."""
+    steps: tuple[Step, ...] = ()
+    """Canary steps, each wider than the one before. None: only copies are made, and nothing ever moves. Home
+    moves only after a last step of 100 percent."""
+    observe: Observing = Observing()
+    """After the last step, before home moves."""
+    max_tenants_home: Annotated[int, Meta(ge=0)] | None = None
+    """More tenants sent home than this, by gates that a policy keeps by tenant, and the whole rollout rolls
+    back; half of the step's tenants when absent."""
+    flip_in_flight: InFlight = InFlight.FINISH
+    """At a rollback, live requests under way on the candidate: `finish` lets them end there; `abort` breaks
+    them off, and home answers those of whose answer no byte was sent."""
 
 
 class JudgeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

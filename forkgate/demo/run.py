@@ -56,7 +56,9 @@ rollouts:
     # traffic moves. The demo is to show what happens when nobody looked: a fork in live traffic.
     checks: {{self_check: false, quick_check: false}}
     shadow: {{percent: 50, token_only_percent: 0, max_tokens: 32, logprobs: 20, in_flight: 1}}
-    canary: {{tenants: [acme]}}
+    start: on_load
+    shadow_stage: {{skip: true}}
+    steps: [{{tenants: [acme]}}]
 """
 
 

@@ -22,7 +22,7 @@ hours that it was seen in.
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -41,7 +41,8 @@ class Alpha(msgspec.Struct, frozen=True, kw_only=True):
     """The error levels that a gate may spend: probabilities of a false answer over the whole rollout."""
 
     rollback: float
-    """This gate's share: over gates, tenants and stages they add up to the rollout's alpha."""
+    """This gate's share: over gates, and a suite's looks or several tenants, they add up to the rollout's
+    alpha (:mod:`policies.levels`)."""
     promotion: float
     """The rollout's alpha, whole."""
 
@@ -77,3 +78,14 @@ class Gate(Protocol[State]):
     def verdict(self, state: State, alpha: Alpha) -> Verdict:
         """What the evidence so far says. Called at any time, as often as the caller likes."""
         ...
+
+
+def suite_of(gate: Any) -> str | None:
+    """The suite that a gate is about; None for one about traffic, whose state goes through all stages."""
+    suite = getattr(gate, "suite", None)
+    return suite if suite is not None and getattr(gate, "estimand", "suite") == "suite" else None
+
+
+def needs_canary(gate: Any) -> bool:
+    """Whether a gate reads live requests of the candidate, so that it knows nothing before a tenant moved."""
+    return getattr(gate, "source", None) == "live"

@@ -33,7 +33,7 @@ from policies.gates import (
     Ttft,
 )
 from policies.gates.base import Alpha
-from policies.levels import STAGES, alphas_of
+from policies.levels import LOOKS, levels_of
 from policies.lint import answers, service, suites
 from policies.lint.expected import Expected, SuiteSize
 from policies.lint.reach import Need, Reach
@@ -42,14 +42,15 @@ from policies.policy import Policy
 __all__ = ["Expected", "Need", "Reach", "SuiteSize", "lint", "reach_of", "refusals"]
 
 
-def lint(policy: Policy, expected: Expected, *, tenants: int = 1) -> tuple[Reach, ...]:
+def lint(policy: Policy, expected: Expected, *, tenants: int = 1, looks: int = LOOKS) -> tuple[Reach, ...]:
     """What each gate of a policy can and cannot decide.
 
     Args:
         expected: traffic and suites; effects that are not told are typical ones.
-        tenants: canary tenants, over which alpha is split.
+        tenants: whom its steps move, over whom the alpha of gates kept by tenant is split.
+        looks: judged stages and steps; gates about a suite are read at the last one, which has the least.
     """
-    alphas = alphas_of(policy.alpha, policy.gates, tenants=tenants, stages=STAGES)
+    alphas = levels_of(policy.alpha, policy.gates, look=looks, tenants=tenants, kept=policy.tenant_gates)
     return tuple(reach_of(gate, expected, alphas[name]) for name, gate in policy.gates.items())
 
 

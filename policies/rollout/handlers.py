@@ -1,4 +1,4 @@
-"""What each event does in each stage: the cells of :data:`policies.rollout.table.TABLE`."""
+"""What is seen, and what a file says: cells of :data:`policies.rollout.table.TABLE`."""
 
 from __future__ import annotations
 
@@ -7,58 +7,33 @@ import msgspec
 from policies.rollout.events import (
     CheckDone,
     Configured,
-    Effect,
     EnvironmentSeen,
     Event,
-    Lift,
+    HomeMoved,
     Log,
+    PoolSeen,
     Publish,
-    Restarted,
-    RunCheck,
-    RunSuites,
     SuiteDone,
-    Unlatch,
 )
 from policies.rollout.judging import Result, hold
+from policies.rollout.moving import enter
+from policies.rollout.plan import ENDED_STAGES, RolloutPlan, Stage
 from policies.rollout.values import (
-    CHECK_STAGES,
     CheckAnswer,
     CheckFound,
-    CheckKind,
     Held,
     HoldCause,
-    RolloutPlan,
+    PoolFound,
     RolloutState,
-    Stage,
     SuiteFound,
     initial_gates,
-    start,
+    standing,
 )
-
-
-def to_do(state: RolloutState) -> tuple[Effect, ...]:
-    """What a judge has to start for a rollout that it takes over in this state."""
-    plan = state.plan
-    if state.held is not None and (
-        state.stage in CHECK_STAGES or state.held.cause is HoldCause.CONFIGURATION
-    ):
-        return ()  # a lift does it again, and nobody has said yet that this policy is meant
-    if state.stage in CHECK_STAGES:
-        return (RunCheck(rollout=plan.name, kind=CheckKind(state.stage)),)
-    missing = tuple(name for name in plan.suites if name not in state.suites)
-    if state.stage not in (Stage.SHADOW, Stage.CANARY) or not missing:
-        return ()
-    return (RunSuites(rollout=plan.name, stage=state.stage, suites=missing),)
-
-
-def enter(state: RolloutState, stage: Stage, cause: str) -> Result:
-    """Go to a stage: its table is published, and what it starts with is asked for."""
-    after = msgspec.structs.replace(state, stage=stage, suites={})
-    return after, (Publish(rollout=state.plan.name, cause=cause), *to_do(after))
+from policies.routes import PoolName
 
 
 def ignore(state: RolloutState, event: Event) -> Result:
-    """Already home: late evidence changes nothing here; the store keeps it all the same."""
+    """Nothing is compared here: late evidence changes nothing; the store keeps it all the same."""
     return state, ()
 
 
@@ -79,7 +54,9 @@ def take_check(state: RolloutState, event: CheckDone) -> Result:
         return state, (log, *effects)
     if state.held is not None:
         return state, (log,)  # something else is to be looked at first; the lift makes the check again
-    after, effects = enter(state, state.plan.after(state.stage), said)
+    if state.paused is not None:
+        return state, (log,)  # the end of the pause leads on
+    after, effects = enter(state, state.plan.after(state.stage), said, event.unix_s)
     return after, (log, *effects)
 
 
@@ -92,9 +69,8 @@ def late_check(state: RolloutState, event: CheckDone) -> Result:
 def take_suite(state: RolloutState, event: SuiteDone) -> Result:
     """A suite has been asked to its end."""
     name = state.plan.name
-    if event.stage is not state.stage or event.suite not in state.plan.suites:
-        message = f"suite {event.suite} of stage {event.stage} ended in {state.stage}: not counted"
-        return state, (Log(rollout=name, message=message),)
+    if event.look != state.look or event.suite not in state.plan.suites:
+        return late_suite(state, event)
     found = SuiteFound(summary=event.summary, unix_s=event.unix_s)
     after = msgspec.structs.replace(state, suites={**state.suites, event.suite: found})
     log = Log(rollout=name, message=event.summary)
@@ -107,7 +83,7 @@ def take_suite(state: RolloutState, event: SuiteDone) -> Result:
 
 def late_suite(state: RolloutState, event: SuiteDone) -> Result:
     """Of a stage that is over."""
-    message = f"suite {event.suite} of stage {event.stage} ended in {state.stage}: not counted"
+    message = f"suite {event.suite} of {event.look} ended in {state.stage}: not counted"
     return state, (Log(rollout=state.plan.name, message=message),)
 
 
@@ -168,58 +144,37 @@ def _differing(before: dict[str, str], now: dict[str, str]) -> str:
     )
 
 
-# --- a person's lift
+# --- pools, and where home is
 
 
-def restart(state: RolloutState, event: Lift) -> Result:
-    """The latch is opened, and everything starts again, checks included."""
-    name = state.plan.name
-    cause = f"rollback of {name} lifted by {event.who}: {event.why}"
-    after = _anew(state, state.plan.first_stage, event.unix_s)
-    return after, (
-        Unlatch(rollout=name, who=event.who, why=event.why),
-        Restarted(rollout=name, evidence=state.evidence, cause=cause),
-        Publish(rollout=name, cause=cause),
-        *to_do(after),
-        Log(rollout=name, message=cause),
-    )
-
-
-def lift_hold(state: RolloutState, event: Lift) -> Result:
-    """Nothing is latched; a hold can be lifted, else there is nothing to do.
-
-    Gates start anew. A check's stage makes its check again; any other asks its suites again, and takes the
-    stage that a configuration named while it was held.
-    """
+def see_pool(state: RolloutState, event: PoolSeen) -> Result:
+    """Note whether a compared pool could take everything; told once when it changes."""
     plan = state.plan
-    if state.held is None:
-        message = f"{plan.name} is {state.stage}, not held: nothing to lift"
-        return state, (Log(rollout=plan.name, message=message),)
-    cause = f"hold of {plan.name} lifted by {event.who}: {event.why}"
-    stage = _stage_under(plan, state.stage)
-    after = _anew(state, stage, event.unix_s)
-    publish = () if stage is state.stage else (Publish(rollout=plan.name, cause=cause),)
-    restarted = Restarted(rollout=plan.name, evidence=state.evidence, cause=cause)
-    return after, (restarted, *publish, *to_do(after), Log(rollout=plan.name, message=cause))
+    if event.pool not in (plan.baseline, plan.candidate):
+        return state, ()
+    before = state.pools.get(event.pool)
+    if before is not None and before.ready == event.ready:
+        return state, ()
+    found = PoolFound(ready=event.ready, reason=event.reason, unix_s=event.unix_s)
+    after = msgspec.structs.replace(state, pools={**state.pools, event.pool: found})
+    if before is None and event.ready:
+        return after, ()
+    said = "is ready again" if event.ready else "could not take everything back: nothing advances"
+    return after, (Log(rollout=plan.name, message=f"pool {event.pool} {said}. {event.reason}"),)
 
 
-def _anew(state: RolloutState, stage: Stage, unix_s: float) -> RolloutState:
-    """Nothing latched, held or learned; what must be known across a lift stays."""
-    return msgspec.structs.replace(
-        start(state.plan),
-        stage=stage,
-        sequence=state.sequence,
-        evidence=state.evidence,
-        environments=state.environments,
-        begun_unix_s=unix_s,
-    )
+def see_home(state: RolloutState, event: HomeMoved) -> Result:
+    """Another rollout's candidate is home now, or is no more."""
+    by = None if event.by == state.plan.name else event.by
+    return msgspec.structs.replace(state, home_of=by), ()
 
 
 # --- configuration
 
 
 def take_config(state: RolloutState, event: Configured) -> Result:
-    """Take a plan that differs in nothing frozen. While it is held, nothing but a way home is taken."""
+    """Take a plan that differs in nothing frozen. No edit moves a tenant to the candidate or a stage on; one
+    that no step names any more goes home."""
     old, new = state.plan, event.plan
     if new == old:
         return state, ()
@@ -229,12 +184,15 @@ def take_config(state: RolloutState, event: Configured) -> Result:
         if state.held is not None:
             return state, (Log(rollout=old.name, message=reason),)
         return hold(state, Held(cause=HoldCause.CONFIGURATION, reason=reason))
-    state = msgspec.structs.replace(state, plan=new)
     cause = f"configuration of {old.name} changed"
-    stage = _stage_under(new, state.stage)
-    homewards = state.stage is Stage.CANARY
-    if stage is not state.stage and (state.held is None or homewards):
-        return enter(state, stage, cause)
+    state = msgspec.structs.replace(
+        state,
+        plan=new,
+        moved=tuple(name for name in state.moved if name in new.tenants),
+        step=min(state.step, max(0, len(new.steps) - 1)),
+    )
+    if state.stage in (Stage.CANARY, Stage.OBSERVING) and not new.steps:
+        return enter(state, Stage.SHADOW, f"{cause}: it has no steps any more", event.unix_s)
     return state, (Publish(rollout=old.name, cause=cause),)
 
 
@@ -243,42 +201,51 @@ def resume(state: RolloutState, plan: RolloutPlan, unix_s: float) -> Result:
 
     What is not frozen is taken as :func:`take_config` takes it. Of what is frozen only the new is at hand (a
     suite's old file is gone), so the old gates end here: the rollout begins again, with all traffic at home
-    and held, for nobody has said that it should.
+    and held, for nobody has said that it should. One that is promoted has nothing more to judge: it stays,
+    unless its pools are others.
     """
     if plan == state.plan:
         return state, ()
+    configured = Configured(plan=plan, unix_s=unix_s)
     frozen = _frozen_change(state.plan, plan)
-    if state.stage is Stage.ROLLED_BACK or frozen is None:
-        take = keep_config if state.stage is Stage.ROLLED_BACK else take_config
-        return take(state, Configured(plan=plan, unix_s=unix_s))
+    if state.stage in (*ENDED_STAGES, Stage.PENDING):
+        return keep_config(state, configured)
+    if frozen is None:
+        return take_config(state, configured)
+    if state.stage is Stage.PROMOTED and _pools(plan) == _pools(state.plan):
+        return keep_config(state, configured)
     reason = (
         f"{frozen} changed between two starts: what the old gates knew counts no more, and all traffic is at "
         "home. Lift the hold to begin anew with what the files say now"
     )
     if state.held is not None:
         reason += f". Before, it was held: {state.held.reason}"
-    first = plan.first_stage if plan.checks else Stage.SHADOW
     fresh = msgspec.structs.replace(
-        start(plan), stage=first, sequence=state.sequence, evidence=state.evidence
+        standing(plan, Stage.PENDING),
+        sequence=state.sequence,
+        evidence=state.evidence,
+        paused=state.paused,
+        sent_home=state.sent_home,
+        home_of=state.home_of,
     )
     return hold(fresh, Held(cause=HoldCause.CONFIGURATION, reason=reason))
 
 
 def keep_config(state: RolloutState, event: Configured) -> Result:
-    """Rolled back: the plan waits for the lift; it may have another policy, for evidence starts anew."""
-    return msgspec.structs.replace(state, plan=event.plan, gates=initial_gates(event.plan)), ()
-
-
-def _stage_under(plan: RolloutPlan, stage: Stage) -> Stage:
-    """Where a rollout of this stage belongs under a plan."""
-    if stage in CHECK_STAGES:
-        return stage if CheckKind(stage) in plan.checks else plan.after(stage)
-    return plan.traffic_stage if stage in (Stage.SHADOW, Stage.CANARY) else stage
+    """Nothing is compared: the plan waits for whoever starts it, and may have another policy."""
+    plan = event.plan
+    if plan == state.plan:
+        return state, ()
+    return msgspec.structs.replace(state, plan=plan, gates=initial_gates(plan), answers={}, tenants={}), ()
 
 
 def _frozen_change(old: RolloutPlan, new: RolloutPlan) -> str | None:
     if new.policy.digest != old.policy.digest:
         return f"policy (digest {old.policy.digest[:19]} to {new.policy.digest[:19]})"
-    if (new.baseline, new.candidate) != (old.baseline, old.candidate):
+    if _pools(new) != _pools(old):
         return f"baseline or candidate ({old.baseline}, {old.candidate} to {new.baseline}, {new.candidate})"
     return None
+
+
+def _pools(plan: RolloutPlan) -> tuple[PoolName, PoolName]:
+    return plan.baseline, plan.candidate

@@ -1,8 +1,10 @@
 """Evidence folded, gates asked, and what a verdict does to a rollout.
 
-Only a gate whose state the evidence changed is asked. Its verdict may do one of three things:
+Only a gate whose state the evidence changed is asked. Its verdict may do one of these:
 
 - *roll back*: it failed, and the policy says so;
+- *send one tenant home*: it is kept by tenant, and that tenant's failed. When more are home than the plan
+  allows, the rollout rolls back;
 - *hold*: it failed under ``on_fail: hold``, the policy's or its own; or its verdict asks to be looked at
   (``Verdict.hold``); or it is part of the performance contract and failed at a level that promises tokens.
   There a person chooses (R25): a slower candidate that gives the same tokens may be worth it, and which of
@@ -22,9 +24,12 @@ from comparator.pair import ForkSeen, SetAside
 from comparator.records import EngineSample, LiveRecord
 from policies.gates import GateState
 from policies.gates.base import Evidence, Gate
+from policies.levels import allot
 from policies.policy import Level, OnFail
-from policies.rollout.events import Effect, Hold, Log, Observed, RollBack
-from policies.rollout.values import Held, HoldCause, Latch, RolloutPlan, RolloutState, Stage
+from policies.rollout.events import Effect, Hold, Log, MoveHome, Observed, RollBack, SendHome
+from policies.rollout.plan import MOVED_STAGES, RolloutPlan, Stage
+from policies.rollout.values import Held, HoldCause, Latch, RolloutState, TenantState
+from policies.routes import TenantName
 from policies.verdict import Answer, Verdict
 
 Result = tuple[RolloutState, tuple[Effect, ...]]
@@ -40,17 +45,21 @@ def ask_gates(state: RolloutState, event: Observed) -> Result:
     come by the batch, and a quantile is too dear for each of them.
     """
     effects: list[Effect] = []
-    to_ask: set[str] = set()
+    to_ask: set[tuple[str, TenantName | None]] = set()
     for item, following in zip_longest(event.items, event.items[1:]):
         if concerns(state.plan, item):
             state, changed = _fold(state, item)
-            state = _note_encoding(state, item, effects)
+            state = _note_comparison(state, item, effects)
             to_ask.update(changed)
         if isinstance(item, LiveRecord) and isinstance(following, LiveRecord):
             continue
+        # In the policy's order, and of one gate by tenant's name.
         for name in state.plan.policy.gates:
-            if name in to_ask:
-                state = _ask(state, name, event.unix_s, effects)
+            for tenant in sorted((whose or "") for asked, whose in to_ask if asked == name):
+                whose = TenantName(tenant) if tenant else None
+                if whose in state.sent_home:
+                    continue
+                state = _ask(state, name, whose, event.unix_s, effects)
                 if state.stage is Stage.ROLLED_BACK:
                     return state, tuple(effects)
         to_ask.clear()
@@ -64,7 +73,7 @@ def concerns(plan: RolloutPlan, item: Evidence) -> bool:
     assert isinstance(item, LiveRecord)
     if item.canary:
         # Where it went in the end may be home (retried); whose canary it was, the tenant tells.
-        return item.tenant in plan.canary_tenants
+        return item.tenant in plan.tenants
     return item.pool == plan.baseline
 
 
@@ -76,23 +85,138 @@ def hold(state: RolloutState, held: Held, verdict: Verdict | None = None) -> Res
     return msgspec.structs.replace(state, held=held), (effect,)
 
 
-def _fold(state: RolloutState, item: Evidence) -> tuple[RolloutState, list[str]]:
+def roll_back(
+    state: RolloutState, verdict: Verdict, unix_s: float, who: str | None = None
+) -> tuple[RolloutState, tuple[Effect, ...]]:
+    """Home, latched. Legal in every stage that is not rolled back.
+
+    Args:
+        who: the person who said so; None for a gate.
+    """
+    latch = Latch(
+        rollout=state.plan.name,
+        verdict=verdict,
+        policy_digest=state.plan.policy.digest,
+        from_stage=state.stage,
+        unix_s=unix_s,
+        who=who,
+    )
+    effects: tuple[Effect, ...] = (RollBack(latch=latch),)
+    if state.stage is Stage.PROMOTED:
+        effects += (MoveHome(rollout=state.plan.name, pool=state.plan.baseline, by=None),)
+    return msgspec.structs.replace(state, stage=Stage.ROLLED_BACK, latch=latch, moved=()), effects
+
+
+def send_home(
+    state: RolloutState, tenant: TenantName, verdict: Verdict, unix_s: float, who: str | None = None
+) -> tuple[RolloutState, tuple[Effect, ...]]:
+    """One tenant home, latched; or all of them, when that makes too many."""
+    latch = Latch(
+        rollout=state.plan.name,
+        verdict=verdict,
+        policy_digest=state.plan.policy.digest,
+        from_stage=state.stage,
+        unix_s=unix_s,
+        tenant=tenant,
+        who=who,
+    )
+    after = msgspec.structs.replace(state, sent_home={**state.sent_home, tenant: latch})
+    inside = _inside(state)
+    home = [name for name in inside if name in after.sent_home]
+    allowed = state.plan.max_tenants_home
+    if len(home) <= (len(inside) // 2 if allowed is None else allowed):
+        return after, (SendHome(latch=latch),)
+    reason = (
+        f"{len(home)} of {len(inside)} tenants were sent home ({', '.join(home)}), more than the rollout "
+        f"bears; the last: {verdict.reason}"
+    )
+    # The last one gets no latch of its own: the rollout's sends it home too.
+    return roll_back(state, msgspec.structs.replace(verdict, reason=reason), unix_s, who)
+
+
+def _inside(state: RolloutState) -> tuple[TenantName, ...]:
+    """Tenants of whom too many may be home: the step's, or before the first one its."""
+    if state.stage in MOVED_STAGES:
+        return state.moved
+    return state.plan.steps[0].tenants if state.plan.steps else ()
+
+
+_Changed = list[tuple[str, TenantName | None]]
+
+
+def _fold(state: RolloutState, item: Evidence) -> tuple[RolloutState, _Changed]:
+    policy = state.plan.policy
     changed: dict[str, GateState] = {}
-    for name in state.plan.policy.gates:
-        gate: Gate[Any] = state.plan.policy.gates[name]
+    for name in policy.gates:
+        if name in policy.tenant_gates:
+            continue
+        gate: Gate[Any] = policy.gates[name]
         before = state.gates[name]
         after = gate.fold(before, item)
         if after is not before:
             changed[name] = after
+    asked: _Changed = [(name, None) for name in changed]
     gates = {**state.gates, **changed} if changed else state.gates
-    return msgspec.structs.replace(state, gates=gates, evidence=state.evidence + 1), list(changed)
+    state = msgspec.structs.replace(state, gates=gates, evidence=state.evidence + 1)
+    for tenant in _whose(state, item):
+        state, its = _fold_of(state, tenant, item)
+        asked += its
+    return state, asked
 
 
-def _ask(state: RolloutState, name: str, unix_s: float, effects: list[Effect]) -> RolloutState:
-    verdict = state.verdict(name)
+def _whose(state: RolloutState, item: Evidence) -> tuple[TenantName, ...]:
+    """Tenants whose own gates read this. The baseline's live requests are what each of theirs is held
+    against."""
+    if not state.plan.policy.tenant_gates:
+        return ()
+    if isinstance(item, LiveRecord) and not item.canary:
+        return tuple(name for name in state.tenants if name not in state.sent_home)
+    if isinstance(item, EngineSample) or (isinstance(item, Comparison) and item.sample is not None):
+        return ()
+    tenant = TenantName(item.tenant)
+    return (tenant,) if tenant in state.plan.tenants and tenant not in state.sent_home else ()
+
+
+def _fold_of(state: RolloutState, tenant: TenantName, item: Evidence) -> tuple[RolloutState, _Changed]:
+    policy = state.plan.policy
+    mine = state.tenants.get(tenant) or _joined(state, tenant)
+    changed: dict[str, GateState] = {}
+    for name in policy.tenant_gates:
+        gate: Gate[Any] = policy.gates[name]
+        after = gate.fold(mine.gates[name], item)
+        if after is not mine.gates[name]:
+            changed[name] = after
+    if not changed:
+        return state, []
+    mine = msgspec.structs.replace(mine, gates={**mine.gates, **changed})
+    return _with(state, tenant, mine), [(name, tenant) for name in changed]
+
+
+def _joined(state: RolloutState, tenant: TenantName) -> TenantState:
+    """A tenant's part in the gates that are kept by tenant, before any evidence."""
+    to_come = sum(name not in state.tenants for name in state.plan.tenants)
+    share = allot((one.share for one in state.tenants.values()), to_come)
+    gates = {name: state.gates[name] for name in state.plan.policy.tenant_gates}
+    return TenantState(share=share, gates=gates)
+
+
+def _with(state: RolloutState, tenant: TenantName, mine: TenantState) -> RolloutState:
+    return msgspec.structs.replace(state, tenants={**state.tenants, tenant: mine})
+
+
+def _ask(
+    state: RolloutState, name: str, tenant: TenantName | None, unix_s: float, effects: list[Effect]
+) -> RolloutState:
+    verdict = state.verdict(name, tenant)
     holds = verdict.hold and state.held is None
-    if state.answers.get(name) is not verdict.answer:
-        state = msgspec.structs.replace(state, answers={**state.answers, name: verdict.answer})
+    answers = state.answers if tenant is None else state.tenants[tenant].answers
+    if answers.get(name) is not verdict.answer:
+        answers = {**answers, name: verdict.answer}
+        if tenant is None:
+            state = msgspec.structs.replace(state, answers=answers)
+        else:
+            mine = msgspec.structs.replace(state.tenants[tenant], answers=answers)
+            state = _with(state, tenant, mine)
         effects.append(_log(state, verdict))
         if verdict.answer is Answer.FAIL:
             return _breach(state, verdict, unix_s, effects)
@@ -104,11 +228,12 @@ def _ask(state: RolloutState, name: str, unix_s: float, effects: list[Effect]) -
 
 
 def _log(state: RolloutState, verdict: Verdict) -> Log:
+    gates = state.gates if verdict.tenant is None else state.tenants[TenantName(verdict.tenant)].gates
     return Log(
         rollout=state.plan.name,
         message=verdict.reason,
         verdict=verdict,
-        gate_state=state.gates[verdict.gate],
+        gate_state=gates[verdict.gate],
         evidence=state.evidence,
     )
 
@@ -121,15 +246,12 @@ def _breach(state: RolloutState, verdict: Verdict, unix_s: float, effects: list[
     if policy.on_fail_of(verdict.gate) is OnFail.HOLD or verdict.hold:
         held = Held(cause=HoldCause.GATE, reason=f"{verdict.gate} failed: {verdict.reason}")
         return _hold_for(state, verdict, held, effects)
-    latch = Latch(
-        rollout=state.plan.name,
-        verdict=verdict,
-        policy_digest=policy.digest,
-        from_stage=state.stage,
-        unix_s=unix_s,
-    )
-    effects.append(RollBack(latch=latch))
-    return msgspec.structs.replace(state, stage=Stage.ROLLED_BACK, latch=latch)
+    if verdict.tenant is not None:
+        state, new = send_home(state, TenantName(verdict.tenant), verdict, unix_s)
+    else:
+        state, new = roll_back(state, verdict, unix_s)
+    effects += new
+    return state
 
 
 def _hold_for(state: RolloutState, verdict: Verdict, held: Held, effects: list[Effect]) -> RolloutState:
@@ -156,9 +278,11 @@ def _told(verdict: Verdict) -> str:
     return f"{verdict.gate} asks for a look: {verdict.reason}"
 
 
-def _note_encoding(state: RolloutState, item: Evidence, effects: list[Effect]) -> RolloutState:
+def _note_comparison(state: RolloutState, item: Evidence, effects: list[Effect]) -> RolloutState:
     if not isinstance(item, Comparison):
         return state
+    if item.sample is None and any(pair.valid for pair in item.candidates):
+        state = msgspec.structs.replace(state, pairs=state.pairs + 1)
     mismatched = [pair for pair in item.candidates if pair.set_aside is SetAside.ENCODING_MISMATCH]
     if not mismatched:
         return state

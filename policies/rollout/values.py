@@ -1,4 +1,4 @@
-"""What a rollout is made of: its stages, its plan, why it is held or latched, and its whole state."""
+"""Where a rollout stands: why it is held, paused, latched or ended, and its whole state."""
 
 from __future__ import annotations
 
@@ -9,31 +9,21 @@ import msgspec
 
 from policies.gates import GateState
 from policies.gates.base import Alpha, Gate
-from policies.levels import STAGES, alphas_of, ask
+from policies.levels import ask, at_look, of_tenant
 from policies.policy import Policy
+from policies.rollout.plan import (
+    ENDED_STAGES,
+    JUDGED_STAGES,
+    MOVED_STAGES,
+    CheckKind,
+    Leaving,
+    RolloutPlan,
+    Stage,
+    StartBy,
+    Widening,
+)
 from policies.routes import PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
-
-
-class Stage(enum.StrEnum):
-    """Where a rollout stands."""
-
-    SELF_CHECK = "self_check"  # the baseline against itself; no copies, all live traffic at home
-    QUICK_CHECK = "quick_check"  # a few prompts on both pools; no copies, all live traffic at home
-    SHADOW = "shadow"  # copies only; all live traffic at home
-    CANARY = "canary"  # the named tenants' live traffic on the candidate
-    ROLLED_BACK = "rolled_back"  # latched
-    PROMOTED = "promoted"
-
-
-class CheckKind(enum.StrEnum):
-    """What is looked at before any traffic is copied."""
-
-    SELF_CHECK = "self_check"
-    """The same prompts, five times on the baseline: an environment that does not agree with itself cannot be
-    compared with another."""
-    QUICK_CHECK = "quick_check"
-    """10 prompts of 20 tokens on both pools: what is wrong at once is found at once."""
 
 
 class CheckAnswer(enum.StrEnum):
@@ -62,6 +52,15 @@ class SuiteFound(msgspec.Struct, frozen=True, kw_only=True):
     unix_s: float
 
 
+class PoolFound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pool was last found to be."""
+
+    ready: bool
+    reason: str
+    unix_s: float
+    """When it became so."""
+
+
 class HoldCause(enum.StrEnum):
     """What kind of thing a person has to look at."""
 
@@ -83,58 +82,16 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Ways on, each a new rollout; forkgate takes none of them by itself."""
 
 
-class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says of a rollout."""
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person did, and why."""
 
-    name: RolloutName
-    baseline: PoolName
-    candidate: PoolName
-    policy: Policy
-    percent: float
-    """Of live requests, copied to the shadow."""
-    mirror_tenants: tuple[TenantName, ...] = ()
-    """Only these tenants' requests are copied; empty: everybody's."""
-    canary_tenants: tuple[TenantName, ...] = ()
-    checks: tuple[CheckKind, ...] = ()
-    """To pass, in this order, before any traffic is copied."""
-    alphas: dict[str, Alpha] = {}
-    """Each gate's share of the policy's alpha. It follows from the rest and is not to be given: whatever
-    stands here is replaced."""
-
-    def __post_init__(self) -> None:
-        # Once a plan: a verdict is asked for after every item of evidence.
-        alphas = alphas_of(
-            self.policy.alpha,
-            self.policy.gates,
-            tenants=len(self.canary_tenants),
-            stages=STAGES,
-        )
-        msgspec.structs.force_setattr(self, "alphas", alphas)
-
-    @property
-    def suites(self) -> dict[str, str]:
-        """Digests of the suites that are asked at the start of each judged stage, by name."""
-        return self.policy.suite_digests
-
-    @property
-    def traffic_stage(self) -> Stage:
-        """Where it goes once its checks have passed: a canary when it names tenants for one."""
-        return Stage.CANARY if self.canary_tenants else Stage.SHADOW
-
-    @property
-    def first_stage(self) -> Stage:
-        """Where it begins."""
-        return Stage(self.checks[0]) if self.checks else self.traffic_stage
-
-    def after(self, check: Stage) -> Stage:
-        """The stage that follows a check's."""
-        kinds = list(CheckKind)
-        later = [kind for kind in self.checks if kinds.index(kind) > kinds.index(CheckKind(check))]
-        return Stage(later[0]) if later else self.traffic_stage
+    who: str
+    why: str
+    unix_s: float
 
 
 class Latch(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a rollout is back home. Only a lift removes it."""
+    """Why a rollout, or one tenant of it, is back home. Only a lift removes it."""
 
     rollout: RolloutName
     verdict: Verdict
@@ -142,31 +99,64 @@ class Latch(msgspec.Struct, frozen=True, kw_only=True):
     from_stage: Stage
     unix_s: float
     """When the deciding evidence was taken in, by the judge's clock."""
-    durable: bool = True
-    """False when the latch's own file could not be written; set by whoever writes it."""
+    tenant: TenantName | None = None
+    """Only this one is home; None: the whole rollout."""
+    who: str | None = None
+    """The person who rolled it back; None: a gate did."""
+    durable: bool = False
+    """It stands in the latch's own file. Set by whoever wrote it."""
 
 
-CHECK_STAGES = (Stage.SELF_CHECK, Stage.QUICK_CHECK)
-"""No live traffic is copied or moved in these."""
+class TenantState(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's part in the gates that are kept by tenant (:attr:`Policy.tenant_gates`)."""
+
+    share: float
+    """Of those gates' alpha, allotted as its first evidence came (:func:`policies.levels.allot`)."""
+    gates: dict[str, GateState]
+    answers: dict[str, Answer] = {}
 
 
-class RolloutState(msgspec.Struct, frozen=True, kw_only=True):
+class RolloutState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that a judge must know to go on with a rollout."""
 
     plan: RolloutPlan
     stage: Stage
     gates: dict[str, GateState]
+    """Of gates kept by tenant, the initial state stands here."""
     answers: dict[str, Answer] = {}
     """Each gate's last answer, so that a log line is written when it changes."""
     latch: Latch | None = None
     held: Held | None = None
     """Why it is held; None when it is not."""
+    paused: Said | None = None
+    """Who paused it; None when it goes on."""
+    ended: Said | None = None
+    """Who aborted it."""
     checks: dict[CheckKind, CheckFound] = {}
     """How each check ended last."""
     suites: dict[str, SuiteFound] = {}
     """Suites that were asked to their end in the present stage."""
     environments: dict[str, dict[str, dict[str, str]]] = {}
     """Pool → endpoint → what it said of itself in this rollout: version, model, precision, flags."""
+    pools: dict[PoolName, PoolFound] = {}
+    """What each compared pool was last found to be, where it was probed."""
+    home_of: RolloutName | None = None
+    """Another rollout, whose candidate is home now; while one is, this one cannot move it."""
+    step: int = 0
+    """Index into the plan's steps; counts in ``canary``."""
+    moved: tuple[TenantName, ...] = ()
+    """Tenants whose live traffic a step or a person put on the candidate, those that were sent home since
+    included. An edited file only ever takes away from it."""
+    tenants: dict[TenantName, TenantState] = {}
+    """Of gates that are kept by tenant."""
+    sent_home: dict[TenantName, Latch] = {}
+    """Tenants that a gate of theirs, or a person, sent home: they stay there until they are lifted."""
+    looks: int = 0
+    """Judged stages and steps that were entered since the gates began, the present one included."""
+    entered_unix_s: float = 0.0
+    """When the present stage or step was entered."""
+    pairs: int = 0
+    """Requests compared in the present stage or step, without those set aside and those of suites."""
     sequence: int = 0
     """Events taken in so far."""
     evidence: int = 0
@@ -179,26 +169,130 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mirrors(self) -> bool:
         """Copies are wanted."""
-        return self.stage in (Stage.SHADOW, Stage.CANARY, Stage.PROMOTED)
+        return self.stage in JUDGED_STAGES
+
+    @property
+    def listens(self) -> bool:
+        """Evidence is folded; in the other stages it changes nothing."""
+        return self.stage is not Stage.PENDING and self.stage not in ENDED_STAGES
+
+    @property
+    def routed(self) -> tuple[TenantName, ...]:
+        """Tenants whose live traffic goes to the candidate by a route of their own."""
+        if self.stage not in (Stage.CANARY, Stage.OBSERVING):
+            return ()
+        return tuple(name for name in self.moved if name not in self.sent_home)
+
+    @property
+    def home(self) -> PoolName:
+        """Where this rollout's tenants without a route go: the baseline until its promotion."""
+        return self.plan.candidate if self.stage is Stage.PROMOTED else self.plan.baseline
+
+    @property
+    def look(self) -> str:
+        """The present judged stage or step, by a name that no other one has until the gates begin anew."""
+        return f"{self.stage}-{self.looks}"
+
+    @property
+    def widening(self) -> Widening | None:
+        """The present canary step; in ``observing`` and ``promoted`` the last one."""
+        if self.stage not in MOVED_STAGES or not self.plan.steps:
+            return None
+        last = len(self.plan.steps) - 1
+        return self.plan.steps[min(self.step, last) if self.stage is Stage.CANARY else last]
+
+    @property
+    def leaving(self) -> Leaving | None:
+        """What the present stage is left under; None where it is left otherwise, or never."""
+        match self.stage:
+            case Stage.SHADOW:
+                return self.plan.shadow_stage
+            case Stage.CANARY:
+                return self.widening
+            case Stage.OBSERVING:
+                return self.plan.observe
+            case _:
+                return None
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for people."""
+        if self.stage is Stage.CANARY:
+            return f"{self.stage} step {self.step + 1} of {len(self.plan.steps)}"
+        return str(self.stage)
+
+    def alpha(self, name: str, tenant: TenantName | None = None) -> Alpha:
+        """The level that a gate is held to in the present stage. Raises KeyError for an unknown gate."""
+        share = self.plan.shares[name]
+        policy: Policy = self.plan.policy
+        if name in policy.tenant_gates:
+            mine = None if tenant is None else self.tenants.get(tenant)
+            return of_tenant(share, mine.share if mine is not None else 0.0)
+        return at_look(share, policy.gates[name], self.looks)
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What every gate says now."""
+        """What every gate says now, one of each; of a gate that is kept by tenant, the worst one's."""
         return tuple(self.verdict(name) for name in self.plan.policy.gates)
 
-    def verdict(self, name: str) -> Verdict:
-        """What one gate says now, held to its share of alpha. Raises KeyError for an unknown gate."""
+    def verdict(self, name: str, tenant: TenantName | None = None) -> Verdict:
+        """What one gate says now, held to its share of alpha.
+
+        Args:
+            tenant: of a gate that is kept by tenant, this one's; not given, the worst of those that count
+                in the present stage (:attr:`counted`).
+
+        Raises:
+            KeyError: no such gate.
+        """
         # A gate's state stands under its gate's name, which no type can say.
         gate: Gate[Any] = self.plan.policy.gates[name]
-        return ask(gate, self.gates[name], self.plan.alphas[name])
+        if name not in self.plan.policy.tenant_gates:
+            return ask(gate, self.gates[name], self.alpha(name))
+        if tenant is not None:
+            mine = self.tenants.get(tenant)
+            state = self.gates[name] if mine is None else mine.gates[name]
+            verdict = ask(gate, state, self.alpha(name, tenant))
+            return msgspec.structs.replace(
+                verdict, tenant=tenant, reason=f"tenant {tenant}: {verdict.reason}"
+            )
+        each = [self.verdict(name, one) for one in self.counted]
+        if not each:
+            return ask(gate, self.gates[name], self.alpha(name))
+        return min(each, key=lambda verdict: _WORST.index(verdict.answer))
+
+    @property
+    def counted(self) -> tuple[TenantName, ...]:
+        """Tenants whose own gates have to pass before the present stage is left: those on the candidate, and
+        before anybody is there, those of the first step."""
+        if self.stage in MOVED_STAGES:
+            inside = self.moved
+        else:
+            inside = self.plan.steps[0].tenants if self.plan.steps else ()
+        return tuple(name for name in inside if name not in self.sent_home)
+
+
+_WORST = (Answer.FAIL, Answer.ERROR, Answer.INCONCLUSIVE, Answer.PASS)
 
 
 def start(plan: RolloutPlan, latch: Latch | None = None) -> RolloutState:
-    """The state before any evidence; with the latch that a restart found, rolled back."""
+    """The state before any evidence; with the latch that a restart found, rolled back.
+
+    It waits for a person unless the plan starts on load. What a stage starts with is told by
+    :func:`policies.rollout.to_do`.
+    """
+    first = plan.first_stage if plan.start is StartBy.LOAD else Stage.PENDING
+    return standing(plan, first if latch is None else Stage.ROLLED_BACK, latch=latch)
+
+
+def standing(plan: RolloutPlan, stage: Stage, latch: Latch | None = None) -> RolloutState:
+    """A state without any evidence in this stage, as if it had just come there."""
     return RolloutState(
         plan=plan,
-        stage=plan.first_stage if latch is None else Stage.ROLLED_BACK,
+        stage=stage,
         gates=initial_gates(plan),
         latch=latch,
+        looks=1 if stage in JUDGED_STAGES else 0,
+        moved=plan.steps[0].tenants if stage is Stage.CANARY else (),
     )
 
 

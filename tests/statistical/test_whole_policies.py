@@ -16,7 +16,7 @@ from comparator.comparison import Comparison
 from comparator.pair import Pair
 from comparator.records import Arm
 from policies.policy import load_policy
-from policies.rollout import Hold, Observed, RollBack, RolloutPlan, start
+from policies.rollout import Hold, Observed, RollBack, RolloutPlan, ShadowStage, Widening, start
 from policies.rollout.judging import ask_gates
 from tests.support.exchanges import pair, plain_steps
 from tests.support.suite_answers import answer, ref, scores
@@ -37,7 +37,8 @@ def plan(name: str) -> RolloutPlan:
         candidate="new",
         policy=policy,
         percent=10,
-        canary_tenants=("acme",),
+        shadow_stage=ShadowStage(skip=True),
+        steps=(Widening(tenants=("acme",)),),
     )
 
 

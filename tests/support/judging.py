@@ -18,7 +18,7 @@ from forkgate.config import Config, loads
 from forkgate.config.policy import read_policies
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
-from forkgate.judge.judge import Judge
+from forkgate.judge.judge import Judge, LatchUnwritableError, Word
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.publisher import Publisher
 from forkgate.judge.starts import Starts
@@ -29,8 +29,8 @@ from forkgate.state.unreadable import all_latched
 from forkgate.supervisor.plan import pools
 from forkgate.telemetry import Instruments, Observed
 from policies.policy import Level
-from policies.rollout import CheckKind
-from policies.routes import RouteTable
+from policies.rollout import CheckKind, Lift
+from policies.routes import RouteTable, TenantName
 from policies.verdict import Answer
 from proxy.link.flip import Flip
 from proxy.link.values import Capture, EdgeIdentity
@@ -50,7 +50,9 @@ rollouts:
     policy: audit
     global_seed: s
     checks: {{self_check: false, quick_check: false}}
-    canary: {{tenants: [acme]}}
+    start: on_load
+    shadow_stage: {{skip: true}}
+    steps: [{{tenants: [acme]}}]
 """
 
 
@@ -216,6 +218,20 @@ class Bench:
         await self.writer.close(10.0)
         self.keeper.close()
         self.instruments.close()
+
+    async def say(self, event: Word, name: str = "old-to-new") -> tuple[str, ...]:
+        """What a person says; what stands in its way."""
+        return await self.judge.act(name, event)
+
+    async def lift(self, name: str, who: str, why: str, tenant: str | None = None) -> bool:
+        """Lift it. False when the disk would not let go of the latch."""
+        whom = None if tenant is None else TenantName(tenant)
+        try:
+            blocked = await self.judge.act(name, Lift(who=who, why=why, tenant=whom, unix_s=time.time()))
+        except LatchUnwritableError:
+            return False
+        assert not blocked, blocked
+        return True
 
     def _observed(self) -> Observed:
         return Observed(

@@ -50,7 +50,9 @@ rollouts:
     checks: {{self_check: false, quick_check: false}}
     shadow: {{percent: 100, token_only_percent: 0, control_percent: 0, max_tokens: {tokens},
              logprobs: {depth}, in_flight: 1, queue_age_s: 600}}
-    canary: {{tenants: [acme]}}
+    start: on_load
+    shadow_stage: {{skip: true}}
+    steps: [{{tenants: [acme]}}]
 """
 
 

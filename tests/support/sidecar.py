@@ -38,7 +38,9 @@ rollouts:
     global_seed: s
     checks: {{self_check: {checks}, quick_check: {checks}}}
     shadow: {{percent: 100, token_only_percent: 0, control_percent: 0, logprobs: 5}}
-    canary: {{tenants: [acme]}}
+    start: on_load
+    shadow_stage: {{skip: true}}
+    steps: [{{tenants: [acme]}}]
 telemetry: {{prometheus: {{host: 127.0.0.1, port: 0}}}}
 """
 

@@ -82,7 +82,9 @@ class Stack(Sidecar):
                         "arm_timeout_s": 5,
                         **(shadow or {}),
                     },
-                    "canary": {"tenants": list(canary)},
+                    "start": "on_load",
+                    "shadow_stage": {"skip": bool(canary)},
+                    "steps": [{"tenants": list(canary)}] if canary else [],
                 }
             ],
             **(rest or {}),

@@ -27,7 +27,7 @@ def test_example_file_is_valid_as_it_stands() -> None:
     config = load(ROOT / "forkgate.example.yaml")
     assert config.home == "a100"
     assert config.rollouts[0].shadow.percent == 10
-    assert config.rollouts[0].canary.tenants == ("acme",)
+    assert [one.tenants or one.percent for one in config.rollouts[0].steps] == [("acme",), 25, 100]
 
 
 def test_relative_paths_are_anchored_at_the_file(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from policies.evaluate import evaluate
 from policies.gates import KINDS
+from policies.levels import levels_of
 from policies.policy import load_policy
 from policies.rollout import RolloutPlan, start
 from policies.routes import PoolName, RolloutName
@@ -20,7 +21,10 @@ PLAN = RolloutPlan(
     policy=POLICY,
     percent=10.0,
 )
-PATHS = {path.gate: path for path in evaluate(POLICY.gates, [comparison(pair())], PLAN.alphas)}
+PATHS = {
+    path.gate: path
+    for path in evaluate(POLICY.gates, [comparison(pair())], levels_of(0.05, POLICY.gates, look=1))
+}
 
 
 def test_every_kind_is_here():

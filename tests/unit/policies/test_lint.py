@@ -18,7 +18,7 @@ from policies.gates import (
     Ttft,
 )
 from policies.gates.base import Alpha
-from policies.levels import STAGES, alphas_of
+from policies.levels import levels_of
 from policies.lint import Expected, SuiteSize, lint, reach_of, refusals
 from policies.lint.power import (
     NEVER,
@@ -148,7 +148,7 @@ class TestNeverDecided:
     @pytest.mark.parametrize("maximum", [10, 100, 10_000])
     def test_fork_hazard_is_refused_exactly_where_no_stream_could_pass_it(self, maximum):
         made = policy(f"{{fork_hazard: {{maximum_n: {maximum}}}}}")
-        alpha = alphas_of(0.05, made.gates, tenants=1, stages=STAGES)["fork_hazard"]
+        alpha = levels_of(0.05, made.gates)["fork_hazard"]
         best = [
             made.gates["fork_hazard"].verdict(ForkHazardState(first=first), alpha).answer
             for first in (Tally(zeros=maximum), Tally(ties=maximum))
@@ -172,12 +172,24 @@ class TestLint:
         share = found["fork_hazard"].alpha
         assert share is not None
         spending = sum(reach.alpha is not None for reach in found.values())
-        assert spending * 2 * share == pytest.approx(0.05)
+        assert spending * share == pytest.approx(0.05)
 
-    def test_alpha_is_split_over_tenants_too(self):
-        one, two = (lint(policy("{fork_hazard: {}}"), Expected(), tenants=n)[0].alpha for n in (1, 2))
-        assert one is not None
-        assert two == pytest.approx(one / 2)
+    def test_a_gate_of_everybodys_traffic_is_one_test_for_all_tenants_and_steps(self):
+        alphas = {
+            lint(policy("{fork_hazard: {}}"), Expected(), tenants=n, looks=n)[0].alpha for n in (1, 2, 50)
+        }
+        assert alphas == {0.05}
+
+    def test_a_gate_kept_by_tenant_shares_alpha_among_them(self):
+        made = policy("{fork_hazard: {scope: tenant}}")
+        assert [lint(made, Expected(), tenants=n)[0].alpha for n in (1, 4)] == pytest.approx(
+            [0.05 / 2, 0.05 / 5]
+        )
+
+    def test_a_suites_gate_is_read_at_its_last_look(self):
+        made = policy("{accuracy: {}}", "{starter: {}}")
+        found = [lint(made, Expected(), looks=n)[0].alpha for n in (1, 2, 3)]
+        assert found == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 12])
 
     def test_days_follow_from_the_traffic(self):
         gate = ForkHazard(ratio=1.5)

@@ -155,7 +155,7 @@ REFUSED = [
         HEAD + "gates: {token_equality: {minimum_pair: 5}}",
         (
             "p: gates.token_equality.minimum_pair: unknown key, did you mean minimum_pairs?; "
-            "token_equality knows estimand, minimum_pairs, on_fail"
+            "token_equality knows estimand, minimum_pairs, on_fail, scope"
         ),
     ),
     (
@@ -164,7 +164,10 @@ REFUSED = [
     ),
     (
         HEAD + "gates: {token_equality: {name: x}}",
-        "p: gates.token_equality.name: unknown key; token_equality knows estimand, minimum_pairs, on_fail",
+        (
+            "p: gates.token_equality.name: unknown key; token_equality knows estimand, minimum_pairs, "
+            "on_fail, scope"
+        ),
     ),
     (
         HEAD + "gates: {token_equality: {on_fail: holt}}",
@@ -199,7 +202,7 @@ REFUSED = [
         (
             "p: gates.tpot.source: unknown key; tpot knows estimand, quantile, margin, promotion_margin, "
             "threshold_s, freeze_n, block_s, maximum_n, maximum_s, maximum_ratio, minimum_requests, "
-            "window_s, on_fail"
+            "window_s, on_fail, scope"
         ),
     ),
     (
@@ -288,6 +291,25 @@ REFUSED = [
             "p, line 1: could not determine a constructor for the tag "
             "'tag:yaml.org,2002:python/object:os.system'"
         ),
+    ),
+    (
+        "level: token\nalpha: 0.05\ngates: {token_equality: {scope: tenants}}",
+        (
+            "p: gates.token_equality.scope: 'tenants' is unknown, did you mean tenant?; known are rollout, "
+            "tenant"
+        ),
+    ),
+    (
+        "level: token\nalpha: 0.05\nsuites: {starter: {}}\ngates: {rule_cases: {scope: tenant}}",
+        "p: gates.rule_cases.scope: a suite's samples are no tenant's; leave scope out",
+    ),
+    (
+        "level: token\nalpha: 0.05\ngates: {gpu_memory: {maximum_ratio: 1.1, scope: tenant}}",
+        "p: gates.gpu_memory.scope: an engine's memory is no tenant's; leave scope out",
+    ),
+    (
+        "level: token\nalpha: 0.05\ngates: {sample_ratio: {expected_percent: 5, scope: tenant}}",
+        "p: gates.sample_ratio.scope: it counts the copies of everybody; leave scope out",
     ),
 ]
 
@@ -397,3 +419,11 @@ def test_a_gate_may_say_for_itself_what_its_failure_does():
     plain = load_policy(HEAD + "gates: {token_equality: {}, tpot: {maximum_s: 1}}", "p")
     said = load_policy(HEAD + "gates: {token_equality: {on_fail: rollback}, tpot: {maximum_s: 1}}", "p")
     assert policy.digest != plain.digest == said.digest
+
+
+def test_a_gates_scope_is_part_of_what_a_policy_means():
+    text = "level: token\nalpha: 0.05\ngates: {token_equality: {SCOPE}, fork_hazard: {}}"
+    together = load_policy(text.replace("SCOPE", "scope: rollout"), "p")
+    apart = load_policy(text.replace("SCOPE", "scope: tenant"), "p")
+    assert (together.tenant_gates, apart.tenant_gates) == ((), ("token_equality",))
+    assert together.digest == load_policy(text.replace("SCOPE", ""), "p").digest != apart.digest

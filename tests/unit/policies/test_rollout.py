@@ -8,22 +8,28 @@ import pytest
 from policies.errors import RouteError
 from policies.policy import load_policy
 from policies.rollout import (
+    MOVED_STAGES,
     TABLE,
+    Abort,
     Configured,
+    Declined,
     Event,
     Held,
     Hold,
     HoldCause,
     Lift,
     Log,
+    Moved,
     Observed,
     Publish,
     Restarted,
     RollBack,
     RolloutPlan,
     RolloutState,
+    ShadowStage,
     Stage,
     Unlatch,
+    Widening,
     start,
     step,
 )
@@ -51,7 +57,8 @@ gates:
         "candidate": PoolName("new"),
         "policy": load_policy(text, "test"),
         "percent": 10.0,
-        "canary_tenants": (TenantName("acme"),),
+        "shadow_stage": ShadowStage(skip=True),
+        "steps": (Widening(tenants=(TenantName("acme"),)),),
     }
     return RolloutPlan(**{**fields, **changes})
 
@@ -64,7 +71,10 @@ def at(stage: Stage, **changes) -> RolloutState:
     state = start(plan())
     if stage is Stage.ROLLED_BACK:
         return step(state, observed(fork_seen()))[0]
-    return msgspec.structs.replace(state, stage=stage, **changes)
+    if stage is Stage.ABORTED:
+        return step(state, Abort(who="ana", why="enough", unix_s=4.0))[0]
+    moved = state.moved if stage in MOVED_STAGES else ()
+    return msgspec.structs.replace(state, stage=stage, moved=moved, **changes)
 
 
 def kinds(effects) -> list[type]:
@@ -78,18 +88,23 @@ def test_the_table_has_a_cell_for_every_stage_and_event():
         assert set(row) == events
 
 
-def test_it_starts_in_canary_only_where_tenants_are_named():
+LISTENING = [stage for stage in Stage if start(plan()).stage is Stage.CANARY and at(stage).listens]
+
+
+def test_it_starts_in_canary_only_where_a_step_follows_without_a_shadow():
+    assert start(plan(shadow_stage=ShadowStage())).stage is Stage.SHADOW
     assert start(plan()).stage is Stage.CANARY
-    assert start(plan(canary_tenants=())).stage is Stage.SHADOW
+    assert start(plan(steps=())).stage is Stage.SHADOW
 
 
-@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.ROLLED_BACK])
+@pytest.mark.parametrize("stage", LISTENING)
 @pytest.mark.parametrize("held", [None, Held(cause=HoldCause.GATE, reason="waiting for something else")])
 def test_a_breach_rolls_back_from_every_stage_held_or_not(stage, held):
     state, effects = step(at(stage, held=held), observed(fork_seen("f")))
     assert state.stage is Stage.ROLLED_BACK
     rollbacks = [effect for effect in effects if isinstance(effect, RollBack)]
     assert len(rollbacks) == 1
+    assert not rollbacks[0].latch.durable  # nobody has written it yet
     latch = rollbacks[0].latch
     assert latch == state.latch
     assert latch.verdict.deciding_id == "f"
@@ -155,7 +170,7 @@ def test_on_fail_hold_stops_without_moving_traffic():
 def test_only_a_lift_ends_a_rollback_and_evidence_starts_anew():
     rolled_back = at(Stage.ROLLED_BACK)
     state, effects = step(rolled_back, LIFT)
-    assert kinds(effects) == [Unlatch, Restarted, Publish, Log]
+    assert kinds(effects) == [Unlatch, Restarted, Publish, Moved, Log]
     assert "lifted by ana: driver fixed" in effects[2].cause
     assert state.stage is Stage.CANARY
     assert state.latch is None
@@ -165,8 +180,8 @@ def test_only_a_lift_ends_a_rollback_and_evidence_starts_anew():
 
 def test_a_lift_without_anything_to_lift_says_so():
     state, effects = step(at(Stage.CANARY), LIFT)
-    assert kinds(effects) == [Log]
-    assert "nothing to lift" in effects[0].message
+    assert kinds(effects) == [Declined]
+    assert "nothing to lift" in effects[0].reasons[0]
     assert state.stage is Stage.CANARY
 
 
@@ -184,10 +199,10 @@ def test_a_restart_with_a_latch_is_still_rolled_back():
     assert step(state, observed(comparison(pair())))[1] == ()
 
 
-def test_new_tenants_are_taken_and_published():
-    state, effects = step(at(Stage.CANARY), Configured(plan=plan(canary_tenants=()), unix_s=1.0))
-    assert state.stage is Stage.SHADOW
-    assert kinds(effects) == [Publish]
+def test_a_plan_that_loses_its_steps_goes_back_to_copies_alone():
+    state, effects = step(at(Stage.CANARY), Configured(plan=plan(steps=()), unix_s=1.0))
+    assert (state.stage, state.moved) == (Stage.SHADOW, ())
+    assert kinds(effects) == [Publish, Moved]
 
 
 def test_the_same_configuration_changes_nothing():

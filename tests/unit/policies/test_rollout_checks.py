@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from policies.policy import load_policy
@@ -15,6 +14,7 @@ from policies.rollout import (
     Hold,
     HoldCause,
     Log,
+    Moved,
     Observed,
     Publish,
     Restarted,
@@ -75,12 +75,12 @@ def test_it_goes_through_its_checks_in_order_and_copies_nothing_until_they_passe
     assert at_home(state)
     state, effects = step(state, done(CheckKind.SELF_CHECK))
     assert state.stage is Stage.QUICK_CHECK
-    assert kinds(effects) == [Log, Publish, RunCheck]
+    assert kinds(effects) == [Log, Publish, Moved, RunCheck]
     assert effects[-1].kind is CheckKind.QUICK_CHECK
     assert at_home(state)
     state, effects = step(state, done(CheckKind.QUICK_CHECK))
     assert state.stage is Stage.CANARY
-    assert kinds(effects) == [Log, Publish]
+    assert kinds(effects) == [Log, Publish, Moved]
     assert not at_home(state)
     assert {kind: found.answer for kind, found in state.checks.items()} == dict.fromkeys(
         BOTH, CheckAnswer.PASSED
@@ -89,7 +89,7 @@ def test_it_goes_through_its_checks_in_order_and_copies_nothing_until_they_passe
 
 def test_one_check_may_be_left_out():
     assert start(checked(checks=(CheckKind.QUICK_CHECK,))).stage is Stage.QUICK_CHECK
-    only_self = start(checked(checks=(CheckKind.SELF_CHECK,), canary_tenants=()))
+    only_self = start(checked(checks=(CheckKind.SELF_CHECK,), steps=()))
     assert step(only_self, done(CheckKind.SELF_CHECK))[0].stage is Stage.SHADOW
 
 
@@ -123,16 +123,16 @@ def test_a_lift_of_a_rollback_starts_with_the_checks_again():
     rolled_back, _ = step(start(checked()), observed(fork_seen()))
     assert rolled_back.stage is Stage.ROLLED_BACK
     state, effects = step(rolled_back, LIFT)
-    assert kinds(effects) == [Unlatch, Restarted, Publish, RunCheck, Log]
+    assert kinds(effects) == [Unlatch, Restarted, Publish, Moved, RunCheck, Log]
     assert state.stage is Stage.SELF_CHECK
     assert at_home(state)
 
 
-def test_a_check_taken_out_of_the_configuration_is_passed_over_but_not_while_it_holds():
+def test_a_check_taken_out_of_the_configuration_moves_nothing_and_a_lift_passes_it_over():
     without = plan()
-    state, effects = step(start(checked()), Configured(plan=without, unix_s=1.0))
-    assert state.stage is Stage.CANARY
-    assert Publish in kinds(effects)
+    state, _ = step(start(checked()), Configured(plan=without, unix_s=1.0))
+    assert state.stage is Stage.SELF_CHECK
+    assert step(state, done(CheckKind.SELF_CHECK))[0].stage is Stage.CANARY
     held, _ = step(start(checked()), done(CheckKind.SELF_CHECK, CheckAnswer.FAILED))
     state, _ = step(held, Configured(plan=without, unix_s=1.0))
     assert (state.stage, state.held) == (Stage.SELF_CHECK, held.held)
@@ -146,7 +146,7 @@ def test_a_suite_that_could_not_be_asked_to_its_end_holds_until_a_lift_asks_it_a
     """Its gates would wait for ever, and the rollout with them."""
     state = start(with_suite())
     end = SuiteDone(
-        suite="starter", stage=Stage.CANARY, summary="0 of 50; 50 unsupported", whole=False, unix_s=5.0
+        suite="starter", look="canary-1", summary="0 of 50; 50 unsupported", whole=False, unix_s=5.0
     )
     state, effects = step(state, end)
     assert kinds(effects) == [Log, Hold]
@@ -155,33 +155,23 @@ def test_a_suite_that_could_not_be_asked_to_its_end_holds_until_a_lift_asks_it_a
     assert to_do(state) == ()
     state, effects = step(state, LIFT)
     assert state.held is None
-    assert RunSuites(rollout="old-to-new", stage=Stage.CANARY, suites=("starter",)) in effects
+    assert RunSuites(rollout="old-to-new", look="canary-1", suites=("starter",)) in effects
 
 
 def test_each_stage_asks_its_suites_and_a_judge_that_takes_over_asks_what_is_missing():
     state = start(with_suite(checks=(CheckKind.QUICK_CHECK,)))
     state, effects = step(state, done(CheckKind.QUICK_CHECK))
-    asked = RunSuites(rollout="old-to-new", stage=Stage.CANARY, suites=("starter",))
+    asked = RunSuites(rollout="old-to-new", look="canary-1", suites=("starter",))
     assert effects[-1] == asked
     assert to_do(state) == (asked,)
-    late = SuiteDone(suite="starter", stage=Stage.SHADOW, summary="late", unix_s=4.0)
+    late = SuiteDone(suite="starter", look="shadow-1", summary="late", unix_s=4.0)
     assert step(state, late)[0].suites == {}
-    state, effects = step(state, SuiteDone(suite="starter", stage=Stage.CANARY, summary="5000", unix_s=5.0))
+    state, effects = step(state, SuiteDone(suite="starter", look="canary-1", summary="5000", unix_s=5.0))
     assert kinds(effects) == [Log]
     assert to_do(state) == ()
-    state, effects = step(state, Configured(plan=with_suite(canary_tenants=()), unix_s=6.0))
+    state, effects = step(state, Configured(plan=with_suite(steps=()), unix_s=6.0))
     assert state.stage is Stage.SHADOW
-    assert effects[-1] == RunSuites(rollout="old-to-new", stage=Stage.SHADOW, suites=("starter",))
-
-
-def test_alpha_is_split_over_gates_tenants_and_both_judged_stages():
-    text = "level: token\nalpha: 0.04\ngates: {fork_hazard: {}, token_equality: {}}"
-    made = plan(policy=load_policy(text, "two"), canary_tenants=("acme", "globex"))
-    assert made.policy.gates["fork_hazard"].spends_alpha
-    assert made.alphas["fork_hazard"].rollback == pytest.approx(0.04 / (1 * 2 * 2))
-    assert made.alphas["fork_hazard"].promotion == 0.04
-    moved = msgspec.json.decode(msgspec.json.encode(made), type=RolloutPlan)
-    assert moved == made
+    assert effects[-1] == RunSuites(rollout="old-to-new", look="shadow-2", suites=("starter",))
 
 
 def test_an_engine_that_is_another_one_in_mid_rollout_holds_it():
