@@ -7,6 +7,7 @@ endpoint tells its load, and what else is known of its answers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 import urllib.parse
 from collections.abc import AsyncGenerator
@@ -28,11 +29,22 @@ from engines.base import (
     Prompt,
     Steps,
 )
+from engines.identity import Identity, UnknownField
+from engines.identity.canonical import CanonicalError, parse
+from engines.identity.environment import LIKELY, row_of
+from engines.identity.record import from_json
+from engines.identity.trouble import BadRecord
 from engines.sse import EventParser, EventTooLong
 from engines.transport import NOT_TOLD, Endpoint
 from engines.wire import ChatDecoder, CompletionDecoder, Decoder
 
 _DRAIN_S = 0.5
+_STEPS_S = 2.0
+"""How long the engine may take to tell an ended answer's steps; an answer is never lost for want of them."""
+_NOT_WATCHED = (
+    "the plugin saw no step of this answer: vLLM shows a plugin none with speculative decoding, on a TPU, or "
+    "on another machine than its API server's"
+)
 
 
 class ModelCard(msgspec.Struct, frozen=True):
@@ -47,6 +59,13 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 class _Models(msgspec.Struct):
     data: list[ModelCard]
+
+
+class _Batch(msgspec.Struct):
+    """``/forkgate/batch/{request id}``: (first output token, batch size, place), each until the next."""
+
+    runs: list[tuple[int, int, int]] = []
+    unknown: str | None = None
 
 
 class OpenAIEngine:
@@ -69,6 +88,10 @@ class OpenAIEngine:
         self.base_url = self.endpoint.base_url
         self._model_name = options.model
         self._card: ModelCard | None = None
+        self._standing: dict[str, Fact] = self.known_facts
+        """``known_facts``, less what a record of the engine's own tells."""
+        self._tells_steps = False
+        """Whether :meth:`_steps_of` is asked after each answer."""
 
     async def close(self) -> None:
         await self.endpoint.close()
@@ -81,6 +104,7 @@ class OpenAIEngine:
         """See :meth:`engines.base.Engine.generate`."""
         path, body, decoder = self.request_of(prompt)
         parser = EventParser()
+        tokens = 0
         async with self.endpoint.stream(path, body, request_id=prompt.exchange_id) as reply:
             if not reply.headers.get("content-type", "").startswith("text/event-stream"):
                 kind = reply.headers.get("content-type", "nothing")
@@ -96,10 +120,13 @@ class OpenAIEngine:
                     raise EngineInvalid(self.base_url, str(error)) from error
                 steps = decoder.feed(payloads, received_s)
                 if steps:
+                    tokens += len(steps)
                     yield Steps(tuple(steps), environment)
             finish = decoder.finish()
             await reply.drain(_DRAIN_S)
-        facts = {**self.known_facts, **finish.facts}
+        facts = {**self._standing, **finish.facts}
+        if self._tells_steps:
+            facts |= await self._steps_of(prompt.exchange_id, tokens)
         if environment is not NOT_TOLD:
             facts["environment_digest"] = environment
         yield msgspec.structs.replace(finish, facts=facts)
@@ -154,6 +181,34 @@ class OpenAIEngine:
             self._card = named[0]
         return self._card
 
+    async def own_record(self) -> Identity | None:
+        """The environment record that the engine makes of itself; None where it serves none.
+
+        Raises:
+            EngineError: also for a record whose digest is not that of its fields.
+        """
+        body = await self.endpoint.get("/forkgate/identity", optional=True)
+        if body is None:
+            return None
+        try:
+            return from_json(parse(body))
+        except (CanonicalError, BadRecord) as error:
+            raise EngineInvalid(self.base_url, f"/forkgate/identity: {error}") from error
+
+    async def _steps_of(self, request_id: str, tokens: int) -> dict[str, Fact]:
+        """Batch size and place of the step that gave each token, as the engine kept them; or why not."""
+        path = "/forkgate/batch/" + urllib.parse.quote(request_id, safe="")
+        try:
+            async with asyncio.timeout(_STEPS_S):
+                told = msgspec.json.decode(await self.endpoint.get(path) or b"", type=_Batch)
+        except TimeoutError:
+            return _no_steps(f"the engine did not tell it within {_STEPS_S:g} s")
+        except (EngineError, msgspec.DecodeError) as error:
+            return _no_steps(str(error))
+        if told.unknown is not None:
+            return _no_steps(told.unknown)
+        return steps_facts(told.runs, tokens)
+
     async def load(self) -> Load:
         raise NotImplementedError
 
@@ -180,6 +235,37 @@ class OpenAIEngine:
         except EngineRefused:
             return True
         return False
+
+
+def record_facts(record: Identity) -> dict[str, Fact]:
+    """What an exchange says of its engine's record. The digest proves the whole of it; facts stand in every
+    exchange that is kept, so they are few: the digest, and what is likely to move tokens."""
+    facts = {"environment_digest": Fact(value=record.digest)}
+    for name, value in record.fields.items():
+        if not isinstance(value, UnknownField) and value is not None and row_of(name)[1].moves == LIKELY:
+            facts[f"identity.{name}"] = Fact(value=value)
+    return facts
+
+
+def steps_facts(runs: list[tuple[int, int, int]], tokens: int) -> dict[str, Fact]:
+    """Runs of (first output token, batch size, place), as one value a token. What is after the last token was
+    computed and thrown away, or never: an engine that schedules ahead runs a pass too many."""
+    if not runs:
+        return _no_steps(_NOT_WATCHED)
+    starts = [run[0] for run in runs]
+    if starts[0] != 0 or any(one >= other for one, other in itertools.pairwise(starts)):
+        return _no_steps("the steps that the engine told are in no order")
+    sizes: list[int] = []
+    places: list[int] = []
+    for (first, size, place), end in zip(runs, [*starts[1:], tokens], strict=True):
+        count = min(end, tokens) - first
+        sizes += [size] * count
+        places += [place] * count
+    return {"batch_size": Fact(value=sizes), "batch_place": Fact(value=places)}
+
+
+def _no_steps(reason: str) -> dict[str, Fact]:
+    return {"batch_size": Fact(unknown=reason), "batch_place": Fact(unknown=reason)}
 
 
 def explicit(sampling: Sampling) -> dict[str, Any]:

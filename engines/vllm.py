@@ -8,6 +8,9 @@ Generate: ``/v1/completions`` with token IDs. It gives the drawn token *and* the
 where the drawn one stands outside), text, and the system fingerprint; ``/inference/v1/generate`` squeezes the
 drawn token into the k-th place and tells neither text nor fingerprint, so it serves only where the first is
 missing (``--tokens-only``).
+
+With our plugin in the server (docs/engine-plugin.md) the probe finds ``/forkgate/identity``; each request
+then carries a mark, and its steps are asked for at its end.
 """
 
 from __future__ import annotations
@@ -32,10 +35,11 @@ from engines.base import (
     Probe,
     Prompt,
 )
-from engines.identity import UnknownField
+from engines.identity import Identity, UnknownField
 from engines.identity.collect_http import metrics_fields
-from engines.openai import OpenAIEngine, explicit
+from engines.openai import OpenAIEngine, explicit, record_facts
 from engines.probe import Prober
+from engines.vllm_plugin.marks import MARK
 from engines.wire import Decoder, GenerateDecoder
 
 _NO_RENDER = (
@@ -46,6 +50,13 @@ _NO_MEMORY = Fact(
     unknown="vLLM's /metrics tells no memory: process_resident_memory_bytes there is its HTTP front's alone"
 )
 _NEEDS_PLUGIN = "vLLM tells this only to a plugin inside the engine"
+_OF_RECORD = {
+    "dtype": "precision.dtype",
+    "processor_order": "sampler.order",
+    "logprobs_mode": "sampler.logprobs_mode",
+    "artifact_digest": "artifact.digest",
+}
+"""Facts of an exchange that the plugin's record tells, by its field."""
 # Parameters of vLLM's SamplingParams that a completions request takes under the same name.
 _SAME_NAME = frozenset(
     [
@@ -127,6 +138,16 @@ class VllmEngine(OpenAIEngine):
     async def probe(self) -> Probe:
         """See :meth:`engines.base.Engine.probe`. About 80 tokens of generation."""
         card = await self.card()
+        record = await self.own_record()
+        recorded = {} if record is None else _recorded(record)
+        # What the record tells stands in the probe's facts alone: they fall with the digest that they are of.
+        # The digest itself is each answer's to tell.
+        self._standing = {
+            name: fact
+            for name, fact in self.known_facts.items()
+            if name not in recorded or name == "environment_digest"
+        }
+        self._tells_steps = record is not None
         self._tokens_only = not await self._has_route("/v1/completions")
         found = await Prober(self, card.id).run()
         if self._renders:
@@ -134,7 +155,7 @@ class VllmEngine(OpenAIEngine):
         else:
             found.missing[Capability.DEFAULTS] = _NO_RENDER
         version = await self.endpoint.get("/version", optional=True)
-        facts = {**await self._flags(), **found.standing_facts()}
+        facts = {**await self._flags(), **found.standing_facts(), **recorded}
         if Capability.PRIORITY in found.has:
             facts["priority"] = Fact(unknown="vLLM takes a priority also where its scheduler does not use it")
         return Probe(
@@ -197,8 +218,13 @@ class VllmEngine(OpenAIEngine):
 
     def request_of(self, prompt: Prompt) -> tuple[str, dict[str, Any], Decoder]:
         if prompt.call is not None or not self._tokens_only:
-            return super().request_of(prompt)
+            path, body, told = super().request_of(prompt)
+            if self._tells_steps:
+                body["vllm_xargs"] = {**(body.get("vllm_xargs") or {}), MARK: prompt.exchange_id}
+            return path, body, told
         params = explicit(prompt.sampling)
+        if self._tells_steps:
+            params["extra_args"] = {**(params.pop("vllm_xargs", None) or {}), MARK: prompt.exchange_id}
         body = {
             "model": self.model_for(prompt.model),
             "token_ids": prompt.token_ids,
@@ -318,6 +344,18 @@ class VllmEngine(OpenAIEngine):
         except EngineRefused as error:
             return error.status not in (403, 404, 405)  # 403: behind --enable-scale-out
         return True
+
+
+def _recorded(record: Identity) -> dict[str, Fact]:
+    """What the plugin's record says of every answer of this endpoint."""
+    facts = record_facts(record)
+    for name, field in _OF_RECORD.items():
+        value = record.fields.get(field, UnknownField(f"the plugin's record has no {field}"))
+        if isinstance(value, UnknownField):
+            facts[name] = Fact(unknown=value.reason)
+        elif value is not None:
+            facts[name] = Fact(value=value)
+    return facts
 
 
 def _version(told: bytes | None) -> str | None:

@@ -20,8 +20,7 @@ from engines.base import (
     Load,
     Probe,
 )
-from engines.identity.environment import LIKELY, row_of
-from engines.openai import OpenAIEngine
+from engines.openai import OpenAIEngine, record_facts
 from engines.probe import Prober
 
 
@@ -36,11 +35,6 @@ class _Card(msgspec.Struct):
 
 class _Cards(msgspec.Struct):
     data: list[_Card]
-
-
-class _Identity(msgspec.Struct):
-    digest: str
-    fields: dict[str, Any]
 
 
 class _Version(msgspec.Struct):
@@ -61,15 +55,12 @@ class ReferenceEngine(OpenAIEngine):
         found = await Prober(self, card.id, deepest=card.max_logprobs).run()
         found.has.add(Capability.DEFAULTS)
         version = self._decoded(await self.endpoint.get("/version"), _Version, "/version").version
-        identity = self._decoded(
-            await self.endpoint.get("/forkgate/identity"), _Identity, "/forkgate/identity"
-        )
-        facts = found.standing_facts()
-        # The digest proves the whole record; facts stand in every exchange that is kept, so they are few.
-        for name, value in identity.fields.items():
-            fact = _fact(value)
-            if fact.unknown is None and row_of(name)[1].moves == LIKELY:
-                facts[f"identity.{name}"] = fact
+        record = await self.own_record()
+        if record is None:
+            raise EngineInvalid(
+                self.base_url, "/forkgate/identity is not served: is this a reference engine of this version?"
+            )
+        facts = {**found.standing_facts(), **record_facts(record)}
         return Probe(
             engine=self.name,
             version=version,
@@ -139,9 +130,3 @@ class ReferenceEngine(OpenAIEngine):
             return msgspec.json.decode(body or b"", type=kind)
         except msgspec.DecodeError as error:
             raise EngineInvalid(self.base_url, f"{path}: {error}") from error
-
-
-def _fact(value: Any) -> Fact:
-    if isinstance(value, dict) and value.keys() == {"unknown"}:
-        return Fact(unknown=value["unknown"])
-    return Fact(value=value)

@@ -2,13 +2,15 @@
 
 Routes: ``/v1/completions``, ``/v1/chat/completions`` (each also ``/render``: the token IDs and the effective
 parameters, without generating), ``/v1/models``, ``/tokenize``, ``/health``, ``/version``, ``/metrics``,
-``/forkgate/identity``, ``/forkgate/artifact``. Every answer carries the environment's digest in a header.
+``/forkgate/identity``, ``/forkgate/artifact``, ``/forkgate/batch/{request id}`` (once, of a request that was
+marked as a shadow's). Every answer carries the environment's digest in a header.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
@@ -17,6 +19,7 @@ import msgspec
 from aiohttp import web
 
 from comparator.records import Sampling
+from engines.headers import REQUEST_ID_HEADER, SHADOW_HEADER
 from engines.identity import IDENTITY_HEADER
 from engines.reference import answers, requests
 from engines.reference.alone import AloneBatch
@@ -27,6 +30,7 @@ from engines.reference.model import LoadedModel
 from engines.reference.options import EngineServerOptions
 from engines.reference.requests import BadRequest, ChatRequest, CompletionRequest, TokenizeRequest
 from engines.reference.text import TextOut
+from engines.vllm_plugin.book import Book, Missing
 
 _MAX_BODY_BYTES = 16 << 20
 ENGINE_VERSION = importlib.metadata.version("forkgate")
@@ -56,6 +60,7 @@ class ReferenceServer:
         self._crashed: BaseException | None = None
         self._on_crash = on_crash
         self._open: dict[str, asyncio.Queue[Event | None]] = {}
+        self._book = Book(time.monotonic)
         kind = AloneBatch if options.deterministic else Batch
         self._batch = BatchThread(
             kind(model, max_batch=options.max_batch, prefill_chunk=options.prefill_chunk),
@@ -84,6 +89,7 @@ class ReferenceServer:
                 web.get("/metrics", self._metrics),
                 web.get("/forkgate/identity", self._identity),
                 web.get("/forkgate/artifact", self._artifact),
+                web.get("/forkgate/batch/{request_id:.+}", self._steps),
             ]
         )
         return app
@@ -125,13 +131,18 @@ class ReferenceServer:
             emit=lambda event: self._from_thread(job_id, event),
             priority=request.priority,
         )
-        events = self._events(job)
+        key = None
+        if http.headers.get(SHADOW_HEADER) == "1":
+            key = self._book.open(http.headers.get(REQUEST_ID_HEADER, ""))
+        events = self._events(job, key)
         try:
             if not request.stream:
                 return web.json_response(body=_encode(writer.whole([event async for event in events])))
             return await self._stream(http, writer, events)
         finally:
             await events.aclose()
+            if key is not None:
+                self._book.end(key)
 
     def _sampling(self, request: CompletionRequest | ChatRequest, prompt_tokens: int) -> Sampling:
         params = requests.sampling_of(request, self._model, prompt_tokens, self._options.max_logprobs)
@@ -139,20 +150,27 @@ class ReferenceServer:
             return msgspec.structs.replace(params, seed=self._options.seed)
         return params
 
-    async def _events(self, job: Job) -> AsyncGenerator[Event, None]:
-        """A job's events to the end. Leaving early, as on a client's disconnect, aborts the job."""
+    async def _events(self, job: Job, key: bytes | None) -> AsyncGenerator[Event, None]:
+        """A job's events to the end. Leaving early, as on a client's disconnect, aborts the job.
+
+        ``key``: of a marked request, whose steps are noted.
+        """
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         if self._crashed is not None:
             raise _Crashed(self._crashed)
         self._batch.submit(job)
         self._open[job.job_id] = queue
         ended = False
+        position = 0
         try:
             while not ended:
                 event = await queue.get()
                 if event is None:
                     raise _Crashed(self._crashed)
                 ended = event.finish_reason is not None
+                if key is not None:
+                    self._book.note(key, position, event.batch_size, event.batch_place)
+                    position += 1
                 yield event
         finally:
             del self._open[job.job_id]
@@ -249,6 +267,12 @@ class ReferenceServer:
 
     async def _artifact(self, _http: web.Request) -> web.Response:
         return web.json_response(body=_encode(self._model.artifact))
+
+    async def _steps(self, http: web.Request) -> web.Response:
+        try:
+            return web.json_response(body=_encode(self._book.take(http.match_info["request_id"])))
+        except Missing as error:
+            return _refusal(404, str(error), "invalid_request_error")
 
     async def _metrics(self, _http: web.Request) -> web.Response:
         running, waiting, held, generated = self._batch.load()

@@ -107,10 +107,10 @@ class Routes:
         if method != "GET":
             return 405, _error("only GET is served here")
         if path == "/identity":
-            return (200, told.document) if told.identity is not None else (503, _error(told.trouble))
+            return (200, told.document) if told.identity is not None else (404, _error(told.trouble))
         if path.startswith("/batch/"):
             if told.follower is None:
-                return 503, _error(told.trouble)
+                return 404, _error(told.trouble)
             try:
                 return 200, json.dumps(told.follower.take(path.removeprefix("/batch/"))).encode()
             except Missing as error:

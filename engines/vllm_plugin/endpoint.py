@@ -39,7 +39,7 @@ class ForkgateEndpoint:
     async def init_state(self, engine_client: Any, _state: Any, _args: Any) -> None:
         """Capture the environment, once, and begin to stamp.
 
-        Trouble leaves the server as it would be without us, but for a 503 at ``/forkgate/identity`` that says
+        Trouble leaves the server as it would be without us, but for a 404 at ``/forkgate/identity`` that says
         why: an engine is not kept from its work by the record of it.
         """
         # Around all middleware, so that refusals and crashes are stamped too. The stack may be built already,
