@@ -65,6 +65,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_s: float
     pinned: str | None
     pruned: bool
+    hashed: bool
+    """Keyed hashes stand in the place of token IDs, and no text was kept."""
     set_aside: str | None
     set_aside_reason: str | None
     left: Side
@@ -91,7 +93,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The pair computed again from the stored exchanges is the stored one; None where pruned."""
     replay: str | None
     """The command that runs this fork's arms again. None without a fork, and where a replay would be refused:
-    pruned, or sent as the client's own request."""
+    pruned, kept as hashes, or sent as the client's own request."""
 
 
 def explain(shown: Shown, floors: Floors | None = None) -> tuple[Explanation, ...]:
@@ -113,7 +115,10 @@ def explain(shown: Shown, floors: Floors | None = None) -> tuple[Explanation, ..
 def _explain(
     shown: Shown, row: StoredPair, left: StoredExchange, right: StoredExchange, floors: Floors
 ) -> Explanation:
-    whole = left.exchange.as_tokens and right.exchange.as_tokens and not (left.pruned or right.pruned)
+    hashed = left.hashed or right.hashed
+    whole = (
+        left.exchange.as_tokens and right.exchange.as_tokens and not (left.pruned or right.pruned or hashed)
+    )
     fork = _fork_of(shown.forks, row)
     pruned = left.pruned or right.pruned
     pair = _pair_of(row, fork, left.exchange, right.exchange)
@@ -140,17 +145,18 @@ def _explain(
         started_unix_s=row.started_unix_s,
         pinned=shown.pinned,
         pruned=pruned,
+        hashed=hashed,
         set_aside=row.set_aside,
         set_aside_reason=row.set_aside_reason,
-        left=_side(left, index),
-        right=_side(right, index),
+        left=_side(left, None if hashed else index),
+        right=_side(right, None if hashed else index),
         ends=_ends(left, right),
         fork=fork,
         fork_class=None if attribution is None else attribution.fork_class.value,
         fork_reason=None if attribution is None else attribution.reason,
         floor=None if found is None or found.missing is not None else found.floor,
         floor_missing=None if found is None else found.missing,
-        before=_before(left.exchange.steps or right.exchange.steps, index),
+        before=None if hashed else _before(left.exchange.steps or right.exchange.steps, index),
         max_error_nats=row.max_error_nats,
         token_texts=_texts(fork, left.exchange.steps, right.exchange.steps),
         traces=trace_pair(pair, pruned=pruned),

@@ -85,6 +85,10 @@ class FoldedReader(Connection):
         except (ContentError, msgspec.MsgspecError, ValueError) as exc:
             raise EvidenceDamaged(self.path, f"capture {capture_id}: {exc}") from exc
 
+    def hashed(self, capture_id: str) -> bool:
+        """Whether keyed hashes were kept of it, and neither token IDs nor text."""
+        return bool(self._all("SELECT 1 FROM exchange WHERE capture_id = ? AND hashed LIMIT 1", [capture_id]))
+
     def fork_seen(self, capture_id: str, left_arm: str, right_arm: str, replicate: int) -> ForkSeen:
         """A fork as it was reported. Raises EvidenceNotFound."""
         rows = self._all(

@@ -150,7 +150,7 @@ class Sealer:
             raise EvidenceLocked(
                 self._path,
                 f"sealed with key {row[0]}, and that key is not given (given: {given}); name the "
-                "configuration that has it under evidence.encryption",
+                "configuration that has it under evidence.encryption, or a file that holds it",
             )
         wrapped = row[1]
         try:

@@ -26,6 +26,11 @@ def as_text(explanation: Explanation, *, top: int = 5) -> str:
         lines.append(f"kept: {printable(e.pinned)}")
     if e.pruned:
         lines.append("prompt and steps were pruned to make room; hashes and numbers below remain")
+    if e.hashed:
+        lines.append(
+            "kept as hashes (evidence.store): positions, numbers and lengths are real; tokens are keyed "
+            "hashes, equal where tokens were; there are no words to show and nothing can be run again"
+        )
     lines += ["", _arm_line(e.left), _arm_line(e.right), _ends_line(e), *_score_lines(e), ""]
     lines += _fork_lines(e, top)
     if e.replay is not None:
@@ -133,7 +138,8 @@ def _fork_lines(e: Explanation, top: int) -> list[str]:
     if e.before is not None:
         lines.append(f"  both       {printable(e.before)}")
     for side, at in ((e.left, fork.left), (e.right, fork.right)):
-        lines.append(f"  {side.arm:<10} {_continuation(side, at)}")
+        if not e.hashed:
+            lines.append(f"  {side.arm:<10} {_continuation(side, at)}")
     lines.append("")
     width = 38
     lines.append(f"  {'':<8} {e.left.arm:<{width}} {e.right.arm}")
@@ -177,6 +183,8 @@ def _entry(e: Explanation, side: ForkSide, rank: int) -> str:
 
 
 def _named(e: Explanation, token_id: int) -> str:
+    if e.hashed:
+        return f"#{token_id & 0xFFFFFFFF:08x}"
     text = e.token_texts.get(token_id)
     return str(token_id) if text is None else f'{token_id} "{short(text)}"'
 

@@ -13,6 +13,9 @@ from forkgate.cli.exits import Exit
 from forkgate.cli.output import leave, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from comparator.evidence import Keyring
     from forkgate.cli.door import Door
     from forkgate.config import Config
 
@@ -84,3 +87,16 @@ def door(config: Path, state_dir: Path | None) -> Door:
     if state_dir is None:
         state_dir = Path(read_config(config).state_dir)
     return Door(StatePaths(state_dir).admin_socket)
+
+
+def evidence_keys(config: Path | None, key_files: Iterable[Path]) -> Keyring:
+    """What sealed evidence is read with, where a command reads a store by itself."""
+    from comparator.evidence import Keyring
+    from forkgate.evidence_keys import EvidenceKeyError, key_from_file, keyring_of
+
+    try:
+        own = keyring_of(read_config(config).evidence) if config is not None else Keyring()
+        more = tuple(key_from_file(path) for path in key_files)
+    except EvidenceKeyError as error:
+        leave(Exit.USAGE, str(error))
+    return Keyring(current=own.current, old=(*own.old, *more))

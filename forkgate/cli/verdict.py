@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.options import Json
+from forkgate.cli.options import Json, evidence_keys
 from forkgate.cli.output import data, data_json, leave, say
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ def recompute_(
         Path, typer.Option("--evidence", help="The evidence store: STATE_DIR/evidence.db, or a copy of it.")
     ],
     rollout: Annotated[str, typer.Option("--rollout", help="The rollout's name.")],
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Configuration whose evidence.encryption reads sealed evidence."),
+    ] = None,
+    key_file: Annotated[
+        list[Path] | None, typer.Option("--key-file", help="A key that evidence is sealed with; repeatable.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compute every stored verdict again from stored evidence: is it the same, to the last bit?
@@ -44,7 +51,7 @@ def recompute_(
     from forkgate.judge.recompute import recompute
 
     try:
-        with EvidenceReader(evidence) as reader:
+        with EvidenceReader(evidence, evidence_keys(config, key_file or ())) as reader:
             known = reader.rollouts()
             if rollout not in known:
                 names = ", ".join(known) if known else "none at all"

@@ -18,8 +18,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from comparator.comparison import Comparison
 from comparator.evidence import (
     EvidenceDamaged,
+    EvidenceHashed,
     EvidenceNotFound,
     EvidencePruned,
     EvidenceReader,
@@ -31,6 +33,7 @@ from comparator.evidence.retention import VERDICT_ROWS
 from comparator.evidence.rows import LOST, OBSERVED, STATE
 from forkgate.judge.journal import event_of, state_of, whole
 from policies.errors import PolicyError
+from policies.gates import PositionMargins, Sampling, drawn
 from policies.gates.base import Evidence
 from policies.rollout import Event, Log, Observed, RolloutState, step
 
@@ -155,7 +158,7 @@ class _Replay:
         except EvidenceDamaged as error:
             self._problems.append(str(error))
             self._lose(f"evidence {row.before + 1}-{row.after} contradicts itself")
-        except (EvidencePruned, EvidenceNotFound) as error:
+        except (EvidencePruned, EvidenceNotFound, EvidenceHashed) as error:
             self._lose(f"evidence {row.before + 1}-{row.after} is gone: {error}")
         except JournalError as error:
             self._problems.append(f"journal entry {row.id}: {error}")
@@ -191,11 +194,27 @@ class _Replay:
     def _evidence(self, row: JournalRow) -> Iterator[Evidence]:
         for part in decode_items(row.body):
             if isinstance(part, ComparisonRef):
-                yield self._reader.comparison(part.capture_id)
+                comparison = self._reader.comparison(part.capture_id)
+                self._check_kept(comparison)
+                yield comparison
             elif isinstance(part, ForkRef):
                 yield self._reader.fork_seen(part.capture_id, part.left_arm, part.right_arm, part.replicate)
             else:
                 yield part
+
+    def _check_kept(self, comparison: Comparison) -> None:
+        """Raises EvidenceHashed where a gate read more of it than keyed hashes still say."""
+        if self._state is None or not self._reader.hashed(comparison.capture_id):
+            return
+        gates = self._state.plan.policy.gates.items()
+        by_id = [name for name, gate in gates if isinstance(gate, Sampling | PositionMargins)]
+        kept = f"capture {comparison.capture_id} is kept as hashes (evidence.store), and"
+        if by_id and drawn.reads(comparison):
+            raise EvidenceHashed(self._reader.path, f"{kept} {' and '.join(by_id)} read token IDs")
+        if comparison.sample is not None and _quoted(comparison):
+            raise EvidenceHashed(
+                self._reader.path, f"{kept} what an engine or a scorer said of it, which gates quote, is not"
+            )
 
     def _snapshot(self, row: JournalRow) -> None:
         stored = self._stored_state(row)
@@ -319,6 +338,14 @@ def _as_stored(value: object) -> object:
     if isinstance(value, tuple) and any(part != part for part in value):
         return None
     return value
+
+
+def _quoted(comparison: Comparison) -> bool:
+    """Whether words of others belong to it."""
+    return any(score.error is not None for score in comparison.scores) or any(
+        pair.set_aside is not None or pair.left.error is not None or pair.right.error is not None
+        for pair in comparison.pairs
+    )
 
 
 def _go_on(before: RolloutState, after: RolloutState) -> bool:

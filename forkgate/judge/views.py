@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from comparator.evidence import EvidenceError, Keyring
-from forkgate.admin.port import Refused, Verb
+from forkgate.admin.port import KeepingPort, Refused, Verb
 from forkgate.fleet import Fleet
 from forkgate.judge.judge import Judge
 from forkgate.judge.keeping import EvidenceKeeping
@@ -52,7 +52,7 @@ class Views:
         self._started_unix_s = time.time()
         self.evidence_path: Path = self._paths.evidence
         self.evidence_keys: Keyring = judge.writer.keys
-        self.keeping = EvidenceKeeping(judge.writer)
+        self.keeping: KeepingPort = EvidenceKeeping(judge.writer)
         self.page: MetricsPage | None = None
 
     async def status(self) -> dict[str, Any]:

@@ -23,7 +23,29 @@ from comparator.pair import ForkSeen
 from comparator.records import Arm, CaptureId
 from forkgate.judge import journal as module
 from forkgate.judge.recompute import Recomputed, recompute
-from policies.rollout import Lift, Stage
+from policies.rollout import (
+    Abort,
+    Advance,
+    CheckAnswer,
+    CheckDone,
+    CheckKind,
+    ClockStepped,
+    EnvironmentSeen,
+    Event,
+    HomeMoved,
+    Lift,
+    Pause,
+    PoolSeen,
+    Resume,
+    RollBackNow,
+    Stage,
+    Start,
+    SuiteDone,
+    Tick,
+    step,
+)
+from policies.rollout.table import QUIET
+from policies.routes import PoolName, RolloutName, TenantName
 from tests.support.exchanges import comparison, live, pair
 from tests.support.judging import Bench
 from tests.support.waiting import eventually
@@ -404,16 +426,51 @@ def test_a_damaged_file_could_not_be_measured(tmp_path: Path) -> None:
     assert (code, out) == (4, "")
 
 
-def test_events_that_are_no_evidence_come_back_as_they_were(tmp_path: Path) -> None:
+SAID: dict[str, Any] = {"who": "ana", "why": "driver fixed", "unix_s": 5.5}
+EVENTS: tuple[Event, ...] = (
+    Start(**SAID),
+    Pause(**SAID),
+    Resume(**SAID),
+    Advance(**SAID),
+    Abort(**SAID),
+    RollBackNow(**SAID),
+    RollBackNow(tenant=TenantName("acme"), **SAID),
+    Lift(**SAID),
+    Lift(tenant=TenantName("acme"), **SAID),
+    Tick(unix_s=5.5),
+    ClockStepped(by_s=-3600.25, unix_s=5.5),
+    HomeMoved(by=RolloutName("other"), unix_s=5.5),
+    HomeMoved(by=None, unix_s=5.5),
+    PoolSeen(pool=PoolName("old"), ready=False, reason="nobody answers", unix_s=5.5),
+    EnvironmentSeen(pool=PoolName("old"), endpoint="http://o:1", facts={"version": "1"}, unix_s=5.5),
+    CheckDone(
+        kind=CheckKind.SELF_CHECK, answer=CheckAnswer.FAILED, summary="no", facts={"a": "b"}, unix_s=5.5
+    ),
+    SuiteDone(suite="starter", look="canary-1", summary="done", whole=False, unix_s=5.5),
+)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_events_that_are_no_evidence_come_back_as_they_were(tmp_path: Path, event: Event) -> None:
     async def main() -> None:
         async with Bench(tmp_path) as bench:
             state = bench.desk.state(NAME)
-            event = Lift(who="me", why="driver fixed", unix_s=5.5)
-            entry: JournalEntry = module.entries_of(state, state, event)[0]
-            assert entry.kind == "Lift"
-            assert module.event_of(entry.kind, entry.body) == event
+            after, _ = step(state, event)
+            entries = module.entries_of(state, after, event)
+            if after is state:
+                assert type(event) in QUIET
+                assert entries == ()
+                return
+            assert entries[0].kind == type(event).__name__
+            assert module.event_of(entries[0].kind, entries[0].body) == event
+            moved = after.place != state.place or isinstance(event, Lift | Start)
+            assert [one.kind for one in entries[1:]] == ([STATE] if moved else [])
 
     run(main())
+
+
+def test_no_kind_of_event_is_left_out() -> None:
+    assert {type(event).__name__ for event in EVENTS} | {"Configured"} == set(module.EVENTS)
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -436,7 +493,7 @@ def test_a_rollout_that_was_lifted_replays_through_the_lift(tmp_path: Path) -> N
         async with Bench(tmp_path) as bench:
             await judged(bench, range(1, 4))
             await breached(bench)
-            assert await bench.judge.lift(NAME, "me", "driver fixed")
+            assert await bench.lift(NAME, "me", "driver fixed")
             assert bench.desk.state(NAME).stage is not Stage.ROLLED_BACK
             await judged(bench, range(4, 7))
             await breached(bench, "again", 100)
@@ -454,7 +511,7 @@ def test_verdicts_of_an_older_forkgate_are_told_and_never_count_as_equal(tmp_pat
     db.close()
     code, _, err = command(path)
     assert code == 2
-    assert "schema_version 1 is older than 2; start the judge once to migrate it" in err
+    assert "schema_version 1 is older than 3; start the judge once to migrate it" in err
     EvidenceStore(path, 100_000_000).close()
     code, out, _ = command(path)
     assert code == 4
