@@ -34,24 +34,28 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True):
         """All of them."""
         return self.equal + self.forked
 
-    def most_forks(self, alpha: float) -> float:
-        """One-sided bound on the share of prompts like these that fork, at confidence 1 - alpha; 1 for none.
+    def unseen(self, alpha: float) -> float:
+        """Where nothing forked: one-sided bound on the share of prompts like these that fork all the same, at
+        confidence 1 - alpha; 1 where something did, or nothing was asked.
 
-        It holds at whatever number of prompts one looks (Ville). Without a fork, E = (1 - p)^-n is a
-        nonnegative martingale from 1 under every p, so p stays below 1 - alpha^(1/n); with forks, see
-        :func:`comparator.sequential.interval.mean_interval`. Assumption: a prompt forks with the same
-        probability whatever was asked before, and the prompts are like those that it is said of.
+        While no prompt forks, E = (1 - p)^-n is a test martingale of "the share is p" that starts at 1 and
+        falls to 0 with the first fork; so with probability 1 - alpha it stays under 1/alpha at every n
+        (Ville), and one may look as often as one likes. Assumption: a prompt forks with the same probability
+        whatever was asked before it, and the prompts are like those that it is said of.
         """
-        if not self.n:
-            return 1.0
+        return 1.0 if self.forked or not self.equal else float(1.0 - alpha ** (1.0 / self.equal))
+
+    def most_forks(self, alpha: float) -> float:
+        """The same for any number of forks: half of alpha goes to :meth:`unseen`, half to a confidence
+        sequence (:func:`comparator.sequential.interval.mean_interval`), for which of them speaks is not known
+        beforehand."""
         if not self.forked:
-            return float(1.0 - alpha ** (1.0 / self.n))
-        counts = Counts(
-            values=(0.0, 1.0) if self.equal else (1.0,),
-            counts=(self.equal, self.forked) if self.equal else (self.forked,),
-        )
-        # Half of an interval's alpha lies on either side.
-        high = mean_interval(counts, min(2.0 * alpha, 0.999), lower=0.0, upper=1.0).high
+            return self.unseen(alpha / 2.0)
+        counts = Counts(values=(1.0,), counts=(self.forked,))
+        if self.equal:
+            counts = Counts(values=(0.0, 1.0), counts=(self.equal, self.forked))
+        # Of the interval's alpha, half lies on either side.
+        high = mean_interval(counts, alpha, lower=0.0, upper=1.0).high
         return 1.0 if high is None else high
 
 

@@ -154,7 +154,7 @@ def _token(reach: Reach, seen: Seen | None, limits: Limits) -> tuple[Answered, l
             in_the_way.nothing_counts(Level.TOKEN),
             *in_the_way.left_out(seen),
         ]
-    bound = between.most_forks(limits.alpha)
+    bound = between.unseen(limits.alpha)
     most = in_the_way.percent(bound)
     told = f"{between.n:,} prompts answered equally, none forked: at most {most} like them fork"
     if bound <= limits.forks_at_most:
@@ -226,7 +226,8 @@ def to_json(standing: Standing) -> dict[str, Any]:
         if seen is None
         else {
             **msgspec.to_builtins(seen),
-            "forks_at_most": seen.between.most_forks(limits.alpha) if seen.between.n else None,
+            "unseen_forks_at_most": None if seen.between.forked else seen.between.unseen(limits.alpha),
+            "forks_at_most": seen.between.most_forks(limits.alpha),
         },
         "verdicts": None if standing.verdicts is None else msgspec.to_builtins(standing.verdicts),
         "limits": msgspec.to_builtins(limits),
