@@ -31,7 +31,7 @@ def test_a_stream_looked_at_repeatedly_is_seldom_bounded_below_its_share(share: 
 
 
 def test_unseen_forks_are_bounded_as_often_as_promised_and_not_much_more_often() -> None:
-    """The exact probability that the bound falls below the share before the first fork is just under alpha."""
+    """The probability that the bound falls below the share before the first fork is just under alpha."""
     share, alpha = 0.05, 0.1
     looks = next(n for n in range(1, 1_000) if Prompts(equal=n).unseen(alpha) < share)
     assert alpha * (1 - share) < (1 - share) ** looks <= alpha

@@ -69,8 +69,8 @@ class TestToken:
         token = found.answers[Level.TOKEN]
         assert token.shown
         assert token.why == (
-            "1,300 prompts answered equally, none forked: at most 0.23 % like them fork; nor did 200 controls "
-            "fork"
+            "1,300 prompts answered equally, none forked: at most 0.23 % like them fork; nor did 200 "
+            "controls fork"
         )
         assert found.of(Level.TOKEN) == ()
 
