@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -296,6 +297,46 @@ def test_concurrent_clients_share_forward_passes_and_keep_their_draws(engine: En
     for one, other in zip(alone, together, strict=True):
         assert one["choices"][0]["token_ids"] == other["choices"][0]["token_ids"]
     assert max(max(one["forkgate_facts"]["batch_size"]) for one in together) == 2
+
+
+def test_a_marked_request_tells_each_steps_batch_once(engine: EngineProcess) -> None:
+    def steps(name: str) -> tuple[int, Any]:
+        path = "/forkgate/batch/" + urllib.parse.quote(name, safe="")
+        try:
+            with urllib.request.urlopen(engine.url + path, timeout=60) as told:
+                return told.status, json.loads(told.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, None
+
+    def send(name: str, mark: str, **body: Any) -> list[int]:
+        headers = {"content-type": "application/json", "x-forkgate-shadow": mark, "x-request-id": name}
+        data = json.dumps({**COMPLETION, **IDS, **body}).encode()
+        request = urllib.request.Request(engine.url + "/v1/completions", data, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())["forkgate_facts"]["batch_size"]
+
+    threads = [
+        threading.Thread(target=send, args=(f"c{place}/control/0", "1"), kwargs={"forkgate_facts": True})
+        for place in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    sizes = send("mine/baseline/0", "1", forkgate_facts=True)
+    for thread in threads:
+        thread.join()
+    send("live", "0", forkgate_facts=True)
+    status, told = steps("mine/baseline/0")
+    assert status == 200
+    account = [
+        size
+        for place, (start, size, _) in enumerate(told["runs"])
+        for size in [size] * ((told["runs"][place + 1][0] if place + 1 < len(told["runs"]) else 12) - start)
+    ]
+    assert account == sizes
+    assert steps("mine/baseline/0")[0] == 404
+    assert steps("live")[0] == 404
+    assert all(steps(f"c{place}/control/0")[0] == 200 for place in range(4))
 
 
 # -- through its adapter ----------------------------------------------------------------------------
