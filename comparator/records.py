@@ -167,10 +167,11 @@ class LiveRecord(msgspec.Struct, frozen=True, gc=False):
     """A draw decided whether it was copied: a rollout copied this tenant's requests of this kind then. False
     while a rollout makes its checks, or is rolled back."""
     environment: str = ""
-    """Digest of the environment that answered; ``?`` where what the answer told is no digest; empty where
-    nobody can tell."""
+    """Digest of the environment that answered; ``?`` where what the answer told is no digest, or it told none
+    and its endpoint's answers do; empty where nobody can tell."""
     environment_by_probe: bool = False
-    """The answer told none: :attr:`environment` is what the judge's last probe of the endpoint found."""
+    """The answer told none, or its edge does not read it: :attr:`environment` is what the judge found by its
+    last probe of the endpoint."""
 
 
 class EngineSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 the engines that they were.
 
 Every few seconds each endpoint of a compared pool tells its load, which becomes evidence (gates read its
-memory). Each probe tells what the engine *is*; what changes there in mid-rollout holds it, since numbers of
-the one say nothing about the other.
+memory). Each probe tells what the engine *is*, and each answer may tell which environment gave it; what
+changes there in mid-rollout holds it, since numbers of the one say nothing about the other.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from comparator.records import EngineSample
 from engines.base import OF_ONE_ANSWER, EngineError, EngineUnavailable, Load, Probe
 from forkgate.endpoint import Endpoint
 from forkgate.fleet import Fleet
+from forkgate.judge.provenance import DIGEST, NONE_TOLD
 from policies.rollout import RolloutState
 
 log = logging.getLogger(__name__)
@@ -45,12 +46,29 @@ class EngineWatch:
         self._fleet = fleet
         self._states = states
         self._listener = listener
+        self._generated: dict[str, int | float] = {}
+        """URL → tokens that its engine had generated; a smaller number is another start."""
         fleet.on_probe = self.probed
+        fleet.on_change = self.changed
 
     def probed(self, pool: str, endpoint: Endpoint) -> None:
         """A probe has been answered."""
         assert endpoint.probe is not None
-        self._listener.environment_seen(pool, endpoint.url, facts_of(endpoint.probe))
+        facts = facts_of(endpoint.probe)
+        if DIGEST not in facts:
+            told = endpoint.answerer.digest
+            if told is not None:
+                facts[DIGEST] = told
+            elif self._had_told(pool, endpoint.url):
+                facts[DIGEST] = NONE_TOLD
+        self._listener.environment_seen(pool, endpoint.url, facts)
+
+    def changed(self, pool: str, url: str, digest: str) -> None:
+        """An answer has told another environment than the ones before: no probe is waited for."""
+        self._listener.environment_seen(pool, url, {DIGEST: digest})
+
+    def _had_told(self, pool: str, url: str) -> bool:
+        return any(DIGEST in state.environments.get(pool, {}).get(url, {}) for state in self._states())
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -76,6 +94,7 @@ class EngineWatch:
         for (pool, one), load in zip(endpoints, loads, strict=True):
             if load is None:
                 continue
+            self._look_for_restart(one, load)
             for state in wanted[pool]:
                 self._listener.engine_sampled(
                     EngineSample(
@@ -89,8 +108,19 @@ class EngineWatch:
                         kv_cache_usage=load.kv_cache_usage,
                         memory_bytes=load.memory_bytes,
                         generated_tokens=load.generated_tokens,
+                        environment=one.answerer.digest or "",
                     )
                 )
+
+    def _look_for_restart(self, one: Endpoint, load: Load) -> None:
+        """A counter that went back is of another start of the engine, or of another engine."""
+        count = load.generated_tokens.value
+        if not isinstance(count, int | float):
+            return
+        before = self._generated.get(one.url)
+        self._generated[one.url] = count
+        if before is not None and count < before and not one.environment_in_answers:
+            one.another(f"it was started anew: its count of generated tokens went from {before} to {count}")
 
 
 def facts_of(probe: Probe) -> dict[str, str]:

@@ -43,6 +43,8 @@ class Classified(msgspec.Struct, frozen=True, kw_only=True):
     replicate: int
     fork_index: int | None
     """None for an encoding or configuration mismatch, which has no fork to point at."""
+    environment: str | None = None
+    """Digest of the environment that answered on that arm; None where nobody told it."""
     attribution: Attribution
 
 
@@ -80,6 +82,7 @@ class Classifier:
             arm=pair.right.arm,
             replicate=pair.left.replicate,
             fork_index=None if pair.fork is None else pair.fork.fork_index,
+            environment=pair.right.environment_digest.value,
             attribution=attribution,
         )
 

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
+import msgspec
+
+from comparator.records import Digest
 from forkgate.checks import CheckRuns
 from forkgate.config.model import Config
 from forkgate.fleet import Fleet, shadow_pool
 from proxy.ledger import JudgeLedger
-from proxy.mirror import Mirror, MirrorSink, ShadowRollout
+from proxy.mirror import Mirror, MirrorSink, ShadowPool, ShadowRollout
+
+Compared = Callable[[str, str], str | None]
+"""(rollout, pool) → the environment that it compares, while it knows one: :meth:`Desk.compared`."""
 
 
-def shadow_rollouts(config: Config, fleet: Fleet) -> tuple[ShadowRollout, ...]:
+def shadow_rollouts(
+    config: Config, fleet: Fleet, compared: Compared = lambda rollout, pool: None
+) -> tuple[ShadowRollout, ...]:
     """Every configured rollout, with the endpoints that the fleet watches."""
+
+    def pool_of(rollout: str, pool: str) -> ShadowPool:
+        return msgspec.structs.replace(
+            shadow_pool(config, fleet, pool),
+            compared_digest=functools.partial(_digest, compared, rollout, pool),
+        )
+
     return tuple(
         ShadowRollout(
             name=rollout.name,
-            baseline=shadow_pool(config, fleet, rollout.baseline),
-            candidate=shadow_pool(config, fleet, rollout.candidate),
+            baseline=pool_of(rollout.name, rollout.baseline),
+            candidate=pool_of(rollout.name, rollout.candidate),
             settings=rollout.shadow,
             global_seed=rollout.global_seed,
         )
@@ -23,9 +41,16 @@ def shadow_rollouts(config: Config, fleet: Fleet) -> tuple[ShadowRollout, ...]:
     )
 
 
-def open_mirror(config: Config, fleet: Fleet, sink: MirrorSink, ledger: JudgeLedger) -> Mirror:
+def _digest(compared: Compared, rollout: str, pool: str) -> Digest | None:
+    found = compared(rollout, pool)
+    return None if found is None else Digest(found)
+
+
+def open_mirror(
+    config: Config, fleet: Fleet, sink: MirrorSink, ledger: JudgeLedger, compared: Compared
+) -> Mirror:
     """A mirror with a lane for every configured rollout."""
-    return Mirror(shadow_rollouts(config, fleet), sink, ledger)
+    return Mirror(shadow_rollouts(config, fleet, compared), sink, ledger)
 
 
 def open_checks(config: Config, fleet: Fleet) -> CheckRuns:

@@ -38,6 +38,13 @@ class Tally(msgspec.Struct, kw_only=True):
     control_forks: int = 0
     by_class: ForkTally = msgspec.field(default_factory=ForkTally)
     """Forks of finished pairs by class, and the noise floors."""
+    environments: dict[str, str] = {}
+    """Pool → digest of the environment that is compared (:mod:`forkgate.judge.provenance`), where none is
+    declared."""
+    live_set_aside: dict[str, int] = {}
+    """Pool → live records of another environment, which no gate folded."""
+    samples_set_aside: int = 0
+    """Engine samples of another environment."""
     early: list[str] = []
     """Forks in :attr:`forks` whose pair is not finished yet."""
 
@@ -47,6 +54,10 @@ class Tally(msgspec.Struct, kw_only=True):
             self.forks += 1
             self.early.append(_key(event.capture_id, event.replicate))
             del self.early[:-EARLY]
+
+    def record_set_aside(self, pool: str) -> None:
+        """A live record that another environment answered."""
+        self.live_set_aside[pool] = self.live_set_aside.get(pool, 0) + 1
 
     def comparison(self, comparison: Comparison, classifier: Classifier) -> list[Classified]:
         """A finished comparison; returns its forks with their classes."""

@@ -12,7 +12,9 @@ from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
-from comparator.records import LiveRecord
+from comparator.comparison import Comparison
+from comparator.records import Exchange, LiveRecord
+from forkgate.telemetry.environments import EnvironmentLabels
 from forkgate.telemetry.observed import Observed, RolloutObserved
 from policies.verdict import Verdict
 
@@ -37,6 +39,7 @@ class Instruments:
         self._rollouts = rollouts
         self._tenants = frozenset(tenants)
         self._observe = observe
+        self._environments = EnvironmentLabels()
         self._provider = MeterProvider(
             metric_readers=readers,
             resource=Resource.create(dict(resource)),
@@ -45,12 +48,14 @@ class Instruments:
         )
         meter = self._provider.get_meter("forkgate")
         self._live = meter.create_counter(
-            "forkgate.live.requests", "{request}", "Live requests by tenant, pool and class of status."
+            "forkgate.live.requests",
+            "{request}",
+            "Live requests by tenant, pool, environment that answered and class of status.",
         )
         self._aborted = meter.create_counter(
             "forkgate.live.aborted",
             "{request}",
-            "Live requests that did not end well, by who broke them off.",
+            "Live requests that did not end well, by pool, environment and who broke them off.",
         )
         self._retried = meter.create_counter(
             "forkgate.live.retried",
@@ -58,20 +63,31 @@ class Instruments:
             "Canary requests that home answered after the candidate failed.",
         )
         self._live_bytes = meter.create_counter(
-            "forkgate.live.response.size", "By", "Bytes of live answers by tenant and pool."
+            "forkgate.live.response.size",
+            "By",
+            "Bytes of live answers by tenant, pool and environment that answered.",
         )
         self._ttfb = meter.create_histogram(
-            "forkgate.live.time_to_first_byte", "s", "Request received to first response byte, by pool."
+            "forkgate.live.time_to_first_byte",
+            "s",
+            "Request received to first response byte, by pool and environment that answered.",
         )
         self._pairs = meter.create_counter(
             "forkgate.shadow.pairs",
             "{pair}",
-            "Finished pairs by rollout, the arm beside the baseline, and why they were set aside.",
+            "Finished pairs by rollout, the arm beside the baseline, environments that answered, and why "
+            "they were set aside.",
+        )
+        self._arm_tokens = meter.create_counter(
+            "forkgate.shadow.arm.tokens",
+            "{token}",
+            "Output tokens of finished arms, by rollout, pool, arm and environment that answered.",
         )
         self._forks = meter.create_counter(
             "forkgate.shadow.forks",
             "{fork}",
-            "Forks of finished pairs, by rollout, the arm beside the baseline, and class.",
+            "Forks of finished pairs, by rollout, the arm beside the baseline, environment that answered on "
+            "it, and class.",
         )
         self._verdicts = meter.create_counter(
             "forkgate.gate.verdicts", "{verdict}", "Changes of a gate's answer, by rollout, gate and answer."
@@ -94,38 +110,79 @@ class Instruments:
 
     def live(self, records: Sequence[LiveRecord]) -> None:
         """Live requests that ended."""
-        requests: Counter[tuple[str, str, str]] = Counter()
-        answered: Counter[tuple[str, str]] = Counter()
+        requests: Counter[tuple[str, str, str, str]] = Counter()
+        answered: Counter[tuple[str, str, str]] = Counter()
         for record in records:
             tenant = record.tenant if record.tenant in self._tenants else OTHER_TENANT
-            requests[tenant, record.pool, _status_class(record.status)] += 1
-            answered[tenant, record.pool] += record.response_bytes
+            environment = self._environments.of(record.pool, record.environment)
+            requests[tenant, record.pool, environment, _status_class(record.status)] += 1
+            answered[tenant, record.pool, environment] += record.response_bytes
+            by = {"forkgate.pool": record.pool, "forkgate.environment": environment}
             if not math.isnan(record.first_byte_s):
-                self._ttfb.record(record.first_byte_s, {"forkgate.pool": record.pool})
+                self._ttfb.record(record.first_byte_s, by)
             if record.aborted_by:
-                self._aborted.add(1, {"forkgate.pool": record.pool, "forkgate.aborted_by": record.aborted_by})
+                self._aborted.add(1, {**by, "forkgate.aborted_by": record.aborted_by})
             if record.retried:
                 self._retried.add(1, {"forkgate.tenant": tenant})
-        for (tenant, pool, status), count in requests.items():
+        for (tenant, pool, environment, status), count in requests.items():
             self._live.add(
                 count,
-                {"forkgate.tenant": tenant, "forkgate.pool": pool, "http.response.status_class": status},
+                {
+                    "forkgate.tenant": tenant,
+                    "forkgate.pool": pool,
+                    "forkgate.environment": environment,
+                    "http.response.status_class": status,
+                },
+            )
+        for (tenant, pool, environment), size in answered.items():
+            self._live_bytes.add(
+                size,
+                {
+                    "forkgate.tenant": tenant,
+                    "forkgate.pool": pool,
+                    "forkgate.environment": environment,
+                },
             )
 
-        for (tenant, pool), size in answered.items():
-            self._live_bytes.add(size, {"forkgate.tenant": tenant, "forkgate.pool": pool})
+    def comparison(self, comparison: Comparison) -> None:
+        """A finished comparison: its pairs, and the tokens of its arms."""
+        for pair in comparison.pairs:
+            self._pairs.add(
+                1,
+                {
+                    "forkgate.rollout": comparison.rollout,
+                    "forkgate.arm": pair.right.arm.value,
+                    "forkgate.environment": self._environment_of(pair.right),
+                    "forkgate.baseline_environment": self._environment_of(pair.left),
+                    "forkgate.set_aside": pair.set_aside.value if pair.set_aside else "",
+                },
+            )
+        arms = {arm.exchange_id: arm for pair in comparison.pairs for arm in (pair.left, pair.right)}
+        for arm in arms.values():
+            self._arm_tokens.add(
+                arm.timing.tokens,
+                {
+                    "forkgate.rollout": comparison.rollout,
+                    "forkgate.pool": arm.pool,
+                    "forkgate.arm": arm.arm.value,
+                    "forkgate.environment": self._environment_of(arm),
+                },
+            )
 
-    def pair(self, rollout: str, arm: str, set_aside: str | None) -> None:
-        """A finished pair of the baseline and ``arm``."""
-        self._pairs.add(
-            1, {"forkgate.rollout": rollout, "forkgate.arm": arm, "forkgate.set_aside": set_aside or ""}
-        )
-
-    def fork(self, rollout: str, arm: str, fork_class: str) -> None:
-        """A fork of the baseline and ``arm``, classified."""
+    def fork(self, rollout: str, pool: str, arm: str, environment: str | None, fork_class: str) -> None:
+        """A fork of the baseline and ``arm``, which ran in ``pool`` and was answered by this environment."""
         self._forks.add(
-            1, {"forkgate.rollout": rollout, "forkgate.arm": arm, "forkgate.fork_class": fork_class}
+            1,
+            {
+                "forkgate.rollout": rollout,
+                "forkgate.arm": arm,
+                "forkgate.environment": self._environments.of(pool, environment),
+                "forkgate.fork_class": fork_class,
+            },
         )
+
+    def _environment_of(self, arm: Exchange) -> str:
+        return self._environments.of(arm.pool, arm.environment_digest.value)
 
     def verdict(self, rollout: str, verdict: Verdict) -> None:
         """A gate's answer changed."""
@@ -230,6 +287,12 @@ class Instruments:
                 ],
             ),
             (
+                "forkgate.pool.endpoints",
+                "{endpoint}",
+                "Endpoints of a pool by the environment that answers there.",
+                self._pool_endpoints,
+            ),
+            (
                 "forkgate.evidence.size",
                 "By",
                 "Evidence on disk.",
@@ -237,8 +300,23 @@ class Instruments:
             ),
         ]
 
+    def _pool_endpoints(self) -> list[Observation]:
+        counts: Counter[tuple[str, str]] = Counter()
+        for (pool, digest), count in self._observe().environments.items():
+            counts[pool, self._environments.of(pool, digest)] += count
+        return [
+            Observation(count, {"forkgate.pool": pool, "forkgate.environment": environment})
+            for (pool, environment), count in counts.items()
+        ]
+
     def _counters(self) -> list[_Read]:
         return [
+            (
+                "forkgate.live.set_aside",
+                "{request}",
+                "Live requests of another environment than the one compared, by rollout and pool.",
+                lambda: _by_pool(self._observe().live_set_aside),
+            ),
             (
                 "forkgate.shadow.captures",
                 "{capture}",

@@ -38,3 +38,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """(rollout, pool) → prompt and output tokens of its arms since the judge started."""
     shadow_requests: Mapping[tuple[str, str], int] = {}
     """(rollout, pool) → generations asked for since the judge started."""
+    live_set_aside: Mapping[tuple[str, str], int] = {}
+    """(rollout, pool) → live records of another environment than the one compared."""
+    environments: Mapping[tuple[str, str], int] = {}
+    """(pool, digest) → endpoints that answer from it now; an empty digest where nobody tells one."""

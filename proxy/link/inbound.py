@@ -79,6 +79,7 @@ def records_of(batch: pb.Batch) -> list[LiveRecord]:
             streamed=bool(raw.flags & FLAG_STREAMED),
             drawable=bool(raw.flags & FLAG_DRAWABLE),
             environment=raw.environment,
+            environment_by_probe=not batch.record_bytes,
         )
         for raw in unpack(batch.live_records, batch.names, batch.record_bytes or FIRST_RECORD_BYTES)
     ]

@@ -8,10 +8,18 @@ import socket
 import aiohttp
 import pytest
 import uvloop
+from msgspec.structs import replace
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from prometheus_client import CollectorRegistry, generate_latest
 
+from comparator.records import Fact
 from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError, RolloutObserved
+from forkgate.telemetry.environments import MOST
 from policies.verdict import Answer, Verdict
-from tests.support.exchanges import live
+from tests.support.exchanges import comparison, live, pair
+
+OLD = Fact(value="sha256:" + "0" * 64)
+NEW = Fact(value="sha256:" + "e" * 64)
 
 
 def observed() -> Observed:
@@ -26,6 +34,8 @@ def observed() -> Observed:
         evidence_bytes=4096,
         shadow_tokens={("r", "old"): 70, ("r", "new"): 68},
         shadow_requests={("r", "old"): 6, ("r", "new"): 5},
+        live_set_aside={("r", "new"): 7},
+        environments={("old", OLD.value): 2, ("new", NEW.value): 1, ("new", ""): 3},
     )
 
 
@@ -63,8 +73,8 @@ async def scrape(instruments_with: list[str]) -> dict[str, str]:
         [live(tenant="acme", status=200), live(tenant="<script>", status=503), live(tenant="x2", status=0)]
     )
     instruments.live([live(tenant="acme", status=200, retried=True, aborted_by="client", canary=True)])
-    instruments.pair("r", "candidate", None)
-    instruments.fork("r", "candidate", "tie_flip")
+    instruments.comparison(comparison(pair(left={"digest": OLD}, right={"digest": NEW})))
+    instruments.fork("r", "new", "candidate", NEW.value, "tie_flip")
     instruments.flip("r", 0.012, 0.003, 1)
     instruments.verdict("r", Verdict(gate="g", answer=Answer.FAIL, value=1.0, limit=0.0, n=1, reason="x"))
     async with (
@@ -127,6 +137,41 @@ def test_page_shows_every_instrument() -> None:
     assert value(found, "forkgate_edges_connected") == 4
     assert value(found, "forkgate_routes_epoch") == 9
     assert value(found, "forkgate_rollout_rolled_back", 'rollout="r"') == 1
+
+
+def test_old_and_new_replicas_are_never_one_series() -> None:
+    found = uvloop.run(scrape(["acme"]))
+    old, new = f'environment="{OLD.value[:19]}"', f'environment="{NEW.value[:19]}"'
+    pairs = "forkgate_shadow_pairs_total"
+    assert value(found, pairs, f"forkgate_{new}", f"forkgate_baseline_{old}", 'set_aside=""') == 1
+    assert value(found, "forkgate_shadow_arm_tokens_total", old, 'arm="baseline"') == 3
+    assert value(found, "forkgate_shadow_arm_tokens_total", new, 'arm="candidate"') == 3
+    assert value(found, "forkgate_shadow_forks_total", new) == 1
+    assert value(found, "forkgate_pool_endpoints", 'pool="old"', old) == 2
+    assert value(found, "forkgate_pool_endpoints", 'pool="new"', 'environment="unknown"') == 3
+    assert value(found, "forkgate_live_set_aside_total", 'rollout="r"', 'pool="new"') == 7
+
+
+def test_live_series_are_split_by_the_environment_that_answered_and_bounded() -> None:
+    registry = CollectorRegistry()
+    reader = PrometheusMetricReader(scope_info_enabled=False, registry=registry)
+    instruments = Instruments([reader], {}, ["acme"], observed, rollouts)
+    digests = [f"sha256:{number:012x}" + "0" * 52 for number in range(500)]
+    instruments.live([replace(live(first_byte_s=1.0), environment=digest) for digest in digests])
+    instruments.live([replace(live(status=500, first_byte_s=3.0), environment=digests[0])])
+    instruments.live([replace(live(), environment=told) for told in ("?", "")])
+    text = generate_latest(registry).decode()
+    page_lines = [line for line in text.splitlines() if line.startswith("forkgate_live_requests_total")]
+    assert len(page_lines) == MOST + 1 + 3  # one failed; odd, unknown and other
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    first = f'environment="{digests[0][:19]}"'
+    seconds = "forkgate_live_time_to_first_byte_seconds"
+    assert value(found, f"{seconds}_sum", first) == 4.0
+    assert value(found, f"{seconds}_sum", f'environment="{digests[1][:19]}"') == 1.0
+    assert value(found, f"{seconds}_count", 'environment="other"') == 500 - MOST
+    assert value(found, "forkgate_live_requests_total", 'environment="odd"') == 1
+    assert value(found, "forkgate_live_requests_total", 'environment="unknown"') == 1
+    instruments.close()
 
 
 def test_tenant_that_nobody_configured_makes_no_series_of_its_own() -> None:
