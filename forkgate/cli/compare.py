@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, read_config
+from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, evidence_keys, read_config
 from forkgate.cli.output import data, data_json, leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from comparator.evidence import Keyring
     from engines.identity.levels import Side
     from forkgate.levels.gates import Verdicts
     from forkgate.levels.sources import Evidence, Pool
@@ -66,6 +67,10 @@ def compare(
         float, typer.Option(min=1e-6, max=0.5, help="Statistical level, by the same bound: share of answers.")
     ] = 0.005,
     alpha: Annotated[float, typer.Option(min=1e-9, max=0.4, help="1 - confidence of these bounds.")] = 0.05,
+    key_file: Annotated[
+        list[Path] | None,
+        typer.Option("--key-file", help="A key that --evidence is sealed with; those of --config are known."),
+    ] = None,
     config: ConfigFile = DEFAULT_FILE,
     as_json: Json = False,
 ) -> None:
@@ -88,6 +93,7 @@ def compare(
         vouch=tuple(vouch or ()),
         limits=limits,
         config=config,
+        key_files=tuple(key_file or ()),
     )
     found = asking.answers()
     if len(found) == 1:
@@ -109,6 +115,7 @@ class _Asking:
         vouch: tuple[str, ...],
         limits: Limits,
         config: Path,
+        key_files: tuple[Path, ...],
     ) -> None:
         if len(names) == 1 or (not names and evidence is None):
             leave(Exit.USAGE, "give two environments, A and B, or --evidence with a bundle that brings both")
@@ -122,6 +129,7 @@ class _Asking:
         self._vouch = vouch
         self._limits = limits
         self._config = config
+        self._key_files = key_files
 
     def answers(self) -> list[Standing]:
         """One standing a pair, the first with each other one first."""
@@ -137,7 +145,7 @@ class _Asking:
         try:
             if self._evidence is None:
                 return [self._stand(a, b, None) for a, b in itertools.combinations(self._sides(None), 2)]
-            with Evidence(self._evidence, self._rollout) as evidence:
+            with Evidence(self._evidence, self._rollout, self._keys) as evidence:
                 sides = self._sides(evidence)
                 return [self._stand(a, b, evidence) for a, b in itertools.combinations(sides, 2)]
         except (UnreadableFiles, SilentEngine) as error:
@@ -202,6 +210,9 @@ class _Asking:
             raise BadSource(f"{name}: no such file or folder, and no pool of {self._config}")
 
         return find
+
+    def _keys(self) -> Keyring:
+        return evidence_keys(self._config if self._config.exists() else None, self._key_files)
 
     @staticmethod
     def _read_policy(name: str | None) -> Policy | None:

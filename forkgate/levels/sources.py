@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from comparator.comparison import Comparison
-from comparator.evidence import EvidenceReader
+from comparator.evidence import EvidenceReader, Keyring
 from comparator.evidence.export import HEAD_KEYS, read_comparisons
 from engines.identity import artifact, artifact_json, record
 from engines.identity.artifact import ArtifactRecord
@@ -159,7 +159,8 @@ class Evidence:
         EvidenceError: kinds of it, for a store.
     """
 
-    def __init__(self, path: Path, rollout: str | None) -> None:
+    def __init__(self, path: Path, rollout: str | None, keys: Callable[[], Keyring]) -> None:
+        """``keys`` is asked where the file is a store, whose values may be sealed."""
         self.path = path
         self._reader: EvidenceReader | None = None
         try:
@@ -168,7 +169,7 @@ class Evidence:
         except OSError as error:
             raise BadSource(f"--evidence {shown(path)}: cannot be read: {error.strerror or error}") from None
         if is_store:
-            self._reader = EvidenceReader(path)
+            self._reader = EvidenceReader(path, keys())
         self.rollout = self._rollout(rollout)
         self.head: Mapping[str, Any] = {}
         self._documents: list[Mapping[str, Any]] = []

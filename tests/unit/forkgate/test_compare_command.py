@@ -10,7 +10,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from comparator.comparison import Comparison
-from comparator.evidence import Batch, ComparisonDone, EvidenceStore, RecordSeen
+from comparator.evidence import (
+    Batch,
+    ComparisonDone,
+    EvidenceReader,
+    EvidenceStore,
+    Keyring,
+    RecordSeen,
+    key_of,
+)
 from comparator.records import Arm, Fact
 from engines.identity import record as environment_record
 from engines.identity.record import Identity
@@ -115,14 +123,12 @@ def store(
     done = (
         ComparisonDone(comparison=one, incarnation="e", sequence=place) for place, one in enumerate(kept, 1)
     )
-    with EvidenceStore(path, 50_000_000) as opened:
+    with EvidenceStore(path, 50_000_000, keys=keys) as opened:
         opened.add(Batch(comparisons=tuple(done), records=tuple(seen)))
     return path
 
 
 def exported(file: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
-    from comparator.evidence import EvidenceReader
-
     with EvidenceReader(file) as reader:
         to.write_bytes(b"".join(reader.export(rollout="old-to-new")))
     return to
@@ -232,6 +238,16 @@ class TestEvidence:
         asked = (a, b, "--evidence", db, "--level", "statistical")
         assert "give --policy NAME" in compare(*asked, status=3).stdout
         assert "every gate passes (token_equality)" in compare(*asked, "--policy", policy).stdout
+
+    def test_sealed_evidence_is_read_with_its_key_and_not_without(self, folders: Folders) -> None:
+        a, b = folders.side("a"), folders.side("b", os__libc="2")
+        key = folders.root / "key"
+        key.write_text("7" * 64)
+        kept = [answered(f"c{n}", folders.digest(a), folders.digest(b)) for n in range(40)]
+        db = store(folders.root / "e.db", *kept, keys=Keyring(current=key_of(key.read_text())))
+        asked = (a, b, "--evidence", db, "--level", "token", "--forks-at-most", "0.1")
+        assert "sealed" in compare(*asked, status=4).stderr
+        compare(*asked, "--key-file", key)
 
     def test_answers_of_others_are_named(self, folders: Folders) -> None:
         a, b, c = folders.side("a"), folders.side("b", os__libc="2"), folders.side("c", os__libc="3")
