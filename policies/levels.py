@@ -42,6 +42,8 @@ from policies.verdict import Verdict
 LOOKS = 3
 """Judged stages of a short rollout, shadow, one canary step and observing: what a policy is read for where no
 rollout is at hand."""
+SMALLEST_PART = 2.0**-60
+"""Of a gate's share."""
 
 
 def shares_of(alpha: float, gates: Mapping[str, Gate[Any]]) -> dict[str, Alpha]:
@@ -78,9 +80,10 @@ def allot(parts: Iterable[float], to_come: int) -> float:
         to_come: tenants that have none yet and may still come, this one included.
 
     What is left is split evenly over those to come and one more, who stands for whoever is added later: ``n``
-    tenants known from the beginning get ``1 / (n + 1)`` each.
+    tenants known from the beginning get ``1 / (n + 1)`` each. No part is 0, which no test could be held to:
+    fifty edits, each of which adds a tenant, come to the smallest one.
     """
-    return max(0.0, 1.0 - sum(parts)) / (max(1, to_come) + 1)
+    return max(SMALLEST_PART, (1.0 - sum(parts)) / (max(1, to_come) + 1))
 
 
 def levels_of(

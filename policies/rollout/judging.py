@@ -24,7 +24,6 @@ from comparator.pair import ForkSeen, SetAside
 from comparator.records import EngineSample, LiveRecord
 from policies.gates import GateState
 from policies.gates.base import Evidence, Gate
-from policies.levels import allot
 from policies.policy import Level, OnFail
 from policies.rollout.events import Effect, Hold, Log, MoveHome, Observed, RollBack, SendHome
 from policies.rollout.plan import MOVED_STAGES, RolloutPlan, Stage
@@ -194,10 +193,8 @@ def _fold_of(state: RolloutState, tenant: TenantName, item: Evidence) -> tuple[R
 
 def _joined(state: RolloutState, tenant: TenantName) -> TenantState:
     """A tenant's part in the gates that are kept by tenant, before any evidence."""
-    to_come = sum(name not in state.tenants for name in state.plan.tenants)
-    share = allot((one.share for one in state.tenants.values()), to_come)
     gates = {name: state.gates[name] for name in state.plan.policy.tenant_gates}
-    return TenantState(share=share, gates=gates)
+    return TenantState(share=state.next_part, gates=gates)
 
 
 def _with(state: RolloutState, tenant: TenantName, mine: TenantState) -> RolloutState:

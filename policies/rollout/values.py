@@ -9,7 +9,7 @@ import msgspec
 
 from policies.gates import GateState
 from policies.gates.base import Alpha, Gate
-from policies.levels import ask, at_look, of_tenant
+from policies.levels import allot, ask, at_look, of_tenant
 from policies.policy import Policy
 from policies.rollout.plan import (
     ENDED_STAGES,
@@ -227,8 +227,15 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         policy: Policy = self.plan.policy
         if name in policy.tenant_gates:
             mine = None if tenant is None else self.tenants.get(tenant)
-            return of_tenant(share, mine.share if mine is not None else 0.0)
+            return of_tenant(share, self.next_part if mine is None else mine.share)
         return at_look(share, policy.gates[name], self.looks)
+
+    @property
+    def next_part(self) -> float:
+        """What the next tenant is allotted of the gates that are kept by tenant, as its first evidence
+        comes."""
+        to_come = sum(name not in self.tenants for name in self.plan.tenants)
+        return allot((one.share for one in self.tenants.values()), to_come)
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """What every gate says now, one of each; of a gate that is kept by tenant, the worst one's."""
