@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from comparator.comparison import Comparison
 from comparator.evidence import (
+    NO_KEYS,
     Batch,
     ComparisonDone,
     EvidenceReader,
@@ -103,7 +104,10 @@ def answered(
 
 
 def store(
-    path: pathlib.Path, *kept: Comparison, sides: dict[str, pathlib.Path] | None = None
+    path: pathlib.Path,
+    *kept: Comparison,
+    sides: dict[str, pathlib.Path] | None = None,
+    keys: Keyring = NO_KEYS,
 ) -> pathlib.Path:
     """A rollout's store; ``sides`` are pools whose engines served their records."""
     seen = []
