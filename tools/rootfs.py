@@ -74,13 +74,13 @@ def build(root: Path, *, python: str = BASE_PYTHON) -> None:
     (root / "etc" / "forkgate").mkdir()
     for name in ("LICENSE", "requirements-runtime.lock", "forkgate.example.yaml"):
         _write(root / "usr/share/doc/forkgate" / name, (ROOT / name).read_text())
-    for path in (root, *root.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path == home / "bin" / "forkgate" else 0o644)
+    for one in (root, *root.rglob("*")):
+        if not one.is_symlink():
+            one.chmod(0o755 if one.is_dir() or one == home / "bin" / "forkgate" else 0o644)
     state = root / "var" / "lib" / "forkgate"
     state.mkdir(parents=True)
-    for path in (state.parents[1], state.parents[0]):
-        path.chmod(0o755)
+    for above in (state.parents[1], state.parents[0]):
+        above.chmod(0o755)
     state.chmod(0o700)
     if os.geteuid() == 0:
         os.chown(state, UID, UID)

@@ -1,0 +1,254 @@
+"""The chart, installed by hand: its manifests, certificates and image run a judge and an edge that compare.
+
+Nothing here knows a cluster; what a kubelet does with the manifests is done by ``tests.helm.pods``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.helm.charts import Manifest, named, read_yaml, render
+from tests.helm.pods import Pod, can_mount
+from tests.support.fake_vllm import FakeVllm
+from tests.support.sidecar import eventually_async
+from tools.rootfs import UID
+
+pytestmark = pytest.mark.skipif(not can_mount(), reason="needs root and mount namespaces, as a kubelet does")
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def values(old: str, new: str) -> dict[str, Any]:
+    """The first value set, with engines that are there, ports that are free, and the mirror turned on."""
+    link, http, metrics = free_ports(3)
+    return {
+        "config": {
+            "pools": [{"name": "old", "endpoints": [old]}, {"name": "new", "endpoints": [new]}],
+            "home": "old",
+            "capture": {"flush_s": 0.01},
+            "rollouts": [
+                {
+                    "name": "old-to-new",
+                    "baseline": "old",
+                    "candidate": "new",
+                    "policy": "audit",
+                    "global_seed": "s",
+                    "checks": {"self_check": False, "quick_check": False},
+                    "shadow": {"percent": 100, "token_only_percent": 0, "logprobs": 5},
+                }
+            ],
+        },
+        "link": {"port": link},
+        "edge": {"port": http},
+        "judge": {"metricsPort": metrics},
+    }
+
+
+def certificates() -> list[Manifest]:
+    """What the script for `kubectl apply -f -` prints."""
+    done = subprocess.run(
+        [ROOT / "helm/link-certificates", "--namespace", "inference", "--name", "forkgate"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return read_yaml(done.stdout)
+
+
+class Release:
+    """The pods of one `helm install`."""
+
+    def __init__(self, directory: Path, rootfs: Path, chosen: dict[str, Any]) -> None:
+        manifests = render(chosen)
+        objects = [*manifests, *certificates()]
+        host = ["forkgate-judge.inference.svc"]
+        judge = named(manifests, "StatefulSet", "forkgate-judge")["spec"]["template"]
+        edge = named(manifests, "Deployment", "forkgate-edge")["spec"]["template"]
+        for name in ("judge", "edge"):
+            (directory / name).mkdir(mode=0o755)
+        self.judge = Pod(directory / "judge", rootfs, judge, objects, hosts=host)
+        self.edge = Pod(directory / "edge", rootfs, edge, objects, hosts=host)
+        self.url = f"http://127.0.0.1:{chosen['edge']['port']}"
+        self.metrics = f"http://127.0.0.1:{chosen['judge']['metricsPort']}/metrics"
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.processes = [self.judge.start(), self.edge.start()]
+        try:
+            await eventually_async(self._ready, "a judge with an edge and two engines")
+            yield
+        except AssertionError as error:
+            logs = "".join(pod.log_file.read_text()[-4000:] for pod in (self.judge, self.edge))
+            raise AssertionError(f"{error}; logs of the pods:\n{logs}") from error
+        finally:
+            for process in self.processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+
+    async def _ready(self) -> bool:
+        for pod, process in zip((self.judge, self.edge), self.processes, strict=True):
+            assert process.poll() is None, pod.log_file.read_text()[-4000:]
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            found = await self.status()
+            edges = [one for one in found["edges"] if one["connected"] and one["epoch"] == found["epoch"]]
+            return len(edges) == 1 and not found["troubles"]
+        return False
+
+    async def status(self) -> dict[str, Any]:
+        path = self.judge.volumes / "state" / "state" / "admin.sock"
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as session,
+            session.get("http://judge/v1/status") as response,
+        ):
+            found: dict[str, Any] = await response.json()
+            return found
+
+    async def ask(self, prompt: str) -> int:
+        body = {"model": "m", "prompt": prompt, "max_tokens": 6, "stream": True, "temperature": 0}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{self.url}/v1/completions", json=body) as response,
+        ):
+            assert b"[DONE]" in await response.read()
+            return response.status
+
+
+def live(engine: FakeVllm) -> list[dict[str, Any]]:
+    """What clients asked of it: everything of a judge's is marked."""
+    asked = zip(engine.requests, engine.posted, strict=True)
+    return [body for (_, body), headers in asked if "x-forkgate-shadow" not in headers]
+
+
+def family(pid: int) -> Iterator[int]:
+    """A process and all below it."""
+    yield pid
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield from family(int(child))
+
+
+def facts(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_the_manifests_of_the_chart_run_from_the_images_files_to_a_rollback(rootfs: Path) -> None:
+    asyncio.run(asyncio.wait_for(_whole_road(rootfs), 110))
+
+
+async def _whole_road(rootfs: Path) -> None:
+    directory = rootfs.parent / "release"
+    directory.mkdir(mode=0o755)
+    async with FakeVllm().serving() as old, FakeVllm("forks at token 2").serving() as new:
+        release = Release(directory, rootfs, values(old.url, new.url))
+        async with release.running():
+            await _confined(release)
+            assert await release.ask("does it fork") == 200
+
+            async def rolled_back() -> bool:
+                return bool((await release.status())["rollouts"][0]["state"] == "rolled_back")
+
+            await eventually_async(rolled_back, "the rollback of a candidate that forks")
+            # No client met the candidate: it was a copy that forked.
+            assert [body["prompt"] for body in live(old)] == ["does it fork"]
+            assert live(new) == []
+            await _seen_from_outside(release)
+            assert await release.ask("after") == 200
+            for process in reversed(release.processes):
+                process.send_signal(signal.SIGTERM)
+                assert await asyncio.to_thread(process.wait, 60) == 0
+        state = release.judge.volumes / "state" / "state"
+        assert {"rollback.latch", "evidence.db"} <= {path.name for path in state.iterdir()}
+        assert (state.stat().st_mode & 0o777, state.stat().st_uid) == (0o700, UID)
+
+
+async def _confined(release: Release) -> None:
+    """Every process is the image's user with nothing more, and runs the image's files alone."""
+    for process in release.processes:
+        pids = list(family(process.pid))
+        assert len(pids) == 2  # the supervisor and its one child
+        for pid in pids:
+            found = facts(pid)
+            assert set(found["Uid"].split()) == {str(UID)}
+            assert (found["CapEff"], found["CapBnd"], found["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
+            maps = Path(f"/proc/{pid}/maps").read_text()
+            assert "/opt/forkgate/lib/" in maps
+            assert ".venv" not in maps
+    for pod in (release.judge, release.edge):
+        for path in ("/opt/forkgate/x", "/etc/forkgate/config/x", "/etc/x", "/x"):
+            refused = await asyncio.to_thread(pod.execute, "touch", path)
+            assert "Read-only file system" in refused.stderr or "Permission denied" in refused.stderr
+        assert (await asyncio.to_thread(pod.execute, "touch", "/tmp/x")).returncode == 0
+
+
+async def _seen_from_outside(release: Release) -> None:
+    """What NOTES.txt tells people to type, and what Prometheus reads."""
+    judge = release.judge
+    version = await asyncio.to_thread(judge.execute, "forkgate", "--version")
+    assert version.stdout.startswith("forkgate ")
+    for pod in (judge, release.edge):
+        checked = await asyncio.to_thread(pod.execute, "forkgate", "check-config")
+        assert (checked.returncode, "ok, 2 pools" in checked.stdout) == (0, True), checked.stderr
+    status = await asyncio.to_thread(judge.execute, "forkgate", "status")
+    assert (status.returncode, "old-to-new" in status.stdout) == (0, True), status.stderr
+    shown = await asyncio.to_thread(judge.execute, "forkgate", "rollout", "show", "old-to-new", "--exit-code")
+    assert (shown.returncode, "rolled" in shown.stdout) == (1, True), shown.stderr
+    listed = await asyncio.to_thread(judge.execute, "forkgate", "evidence", "list", "--forked", "--json")
+    assert len(json.loads(listed.stdout)) == 1, listed.stdout + listed.stderr
+    async with aiohttp.ClientSession() as session, session.get(release.metrics) as response:
+        page = await response.text()
+    assert 'forkgate_rollout_rolled_back{forkgate_rollout="old-to-new"} 1.0' in page
+
+
+def greeting(port: int, authority: Path, identity: Path) -> bytes:
+    """The first bytes that the judge's link says to whoever shows this certificate."""
+    context = ssl.create_default_context(cafile=authority / "ca.crt")
+    context.load_cert_chain(identity / "tls.crt", identity / "tls.key")
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="forkgate-judge.inference.svc") as one,
+    ):
+        return one.recv(9)
+
+
+def test_the_link_is_open_to_those_who_hold_one_of_its_two_certificates(rootfs: Path) -> None:
+    async def main() -> None:
+        directory = rootfs.parent / "link"
+        directory.mkdir(mode=0o755)
+        async with FakeVllm().serving() as old, FakeVllm().serving() as new:
+            chosen = values(old.url, new.url)
+            release = Release(directory, rootfs, chosen)
+            (directory / "other").mkdir()
+            stranger = Release(directory / "other", rootfs, chosen).edge.volumes / "link"
+            edge = release.edge.volumes / "link"
+            async with release.running():
+                port = chosen["link"]["port"]
+                assert await asyncio.to_thread(greeting, port, edge, edge)
+                # It knows whom to trust, and even so is nobody: the link closes without a word.
+                assert await asyncio.to_thread(greeting, port, edge, stranger) == b""
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    await asyncio.to_thread(greeting, port, stranger, edge)
+
+    asyncio.run(asyncio.wait_for(main(), 110))
