@@ -1,4 +1,4 @@
-"""A store of schema version 1, as the forkgate of that time wrote it, opened by this one."""
+"""Stores of schema versions 1 and 2, as the forkgates of their time wrote them, opened by this one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import pytest
 from comparator.evidence import (
     Batch,
     EvidenceForeign,
+    EvidenceLocked,
     EvidenceNotFound,
     EvidenceReader,
     EvidenceStore,
     schema,
 )
 from comparator.evidence.explain import explain
+from tests.support.at_rest import KEYS
 from tests.support.exchanges import done, pair
 
-OLD = Path(__file__).resolve().parents[2] / "data" / "evidence" / "version_1.sql"
+DATA = Path(__file__).resolve().parents[2] / "data" / "evidence"
+OLD = DATA / "version_1.sql"
 BYTES = 50_000_000
 
 
@@ -120,3 +123,70 @@ def test_a_migration_that_fails_leaves_the_old_file_as_it_was(
     monkeypatch.setitem(schema.MIGRATIONS, 1, real)
     with EvidenceStore(old, BYTES) as store:
         assert store.status().pairs == 4
+
+
+# -- version 2 ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    path = tmp_path / "second.db"
+    db = sqlite3.connect(path)
+    db.executescript((DATA / "version_2.sql").read_text())
+    db.close()
+    return path
+
+
+def test_a_file_of_version_2_ends_with_the_tables_of_a_new_one(second: Path, tmp_path: Path) -> None:
+    db = sqlite3.connect(second)
+    assert schema.version_of(db) == 2
+    db.close()
+    with pytest.raises(EvidenceForeign, match="schema_version 2 is older than 3; start the judge once"):
+        EvidenceReader(second)
+    EvidenceStore(second, BYTES).close()
+    EvidenceStore(tmp_path / "new.db", BYTES).close()
+    assert columns(second) == columns(tmp_path / "new.db")
+    assert indexes(second) == indexes(tmp_path / "new.db")
+
+
+def _everything(store: EvidenceReader) -> object:
+    return (
+        [store.show(f"c-{number}") for number in (1, 2, 3)],
+        [store.comparison(f"c-{number}") for number in (1, 2, 3)],
+        store.verdicts(),
+        list(store.journal("old-to-new", 100)),
+        list(store.clusters("old-to-new")),
+        store.plans("old-to-new"),
+        store.taken(),
+        store.ledger_counts("e"),
+    )
+
+
+def test_what_version_2_kept_is_read_as_it_was_and_sealed_on_request(second: Path) -> None:
+    with EvidenceStore(second, BYTES) as store:
+        before = _everything(store)
+        (whole,) = store.comparison("c-2").pairs
+        assert whole.fork is not None
+        assert whole.fork.fork_index == 2
+        assert store.status().key_ids == ()
+    with EvidenceStore(second, BYTES, keys=KEYS) as store:
+        assert _everything(store) == before
+        while not store.rekey_step().done:
+            pass
+        assert _everything(store) == before
+        assert (
+            store._db.execute("SELECT detail FROM terminal WHERE sequence = 9").fetchone()[0][:1] == b"\xc1"
+        )
+    with EvidenceReader(second) as reader, pytest.raises(EvidenceLocked):
+        reader.show("c-1")
+
+
+def test_two_migrated_files_have_ids_of_their_own(second: Path, old: Path) -> None:
+    ids = set()
+    for path in (second, old):
+        EvidenceStore(path, BYTES).close()
+        db = sqlite3.connect(path)
+        ids.add(db.execute("SELECT value FROM meta WHERE key = 'store_id'").fetchone()[0])
+        db.close()
+    assert len(ids) == 2
+    assert {len(one) for one in ids} == {32}
