@@ -7,6 +7,7 @@ engine's image::
     artifact, hashing…   the files: recorded, verified, compared, found again     docs/artifact-record.md
     record, environment  the environment: fields, their table, their digest       docs/environment-record.md
     collect, collect_*   where the fields come from: /proc, endpoints, flags, NVML, packages, torch
+    levels, levels_*     which level of equality two sides can reach              docs/levels.md
     capture_command      capture as a command of its own, for the zipapp
 
 A field that is the *place* of a process (a path, a port, a PID, a clock reading) is never part of a digest:
