@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from comparator.records import Fact, Sampling, Step
+from engines.identity import Identity
 
 
 class CallKind(enum.StrEnum):
@@ -121,6 +122,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     max_logprobs: int
     facts: dict[str, Fact] = {}
     """What holds for every answer of this endpoint; no value of :data:`OF_ONE_ANSWER`."""
+    record: Identity | None = None
+    """The environment record that the engine makes of itself, its digest checked; None: it serves none."""
 
 
 class EngineError(Exception):

@@ -166,6 +166,7 @@ class VllmEngine(OpenAIEngine):
             missing=found.missing,
             max_logprobs=found.max_logprobs,
             facts={**facts, "template_sha256": await self._template_sha256()},
+            record=record,
         )
 
     async def _flags(self) -> dict[str, Fact]:

@@ -69,6 +69,7 @@ class ReferenceEngine(OpenAIEngine):
             missing=found.missing,
             max_logprobs=found.max_logprobs,
             facts={**facts, "template_sha256": await self._template_sha256()},
+            record=record,
         )
 
     async def encode(self, call: Call) -> Encoding:

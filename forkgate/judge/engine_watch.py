@@ -14,8 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import msgspec
+
+from comparator.evidence import RecordSeen
 from comparator.records import EngineSample
 from engines.base import OF_ONE_ANSWER, EngineError, EngineUnavailable, Load, Probe
+from engines.identity import Identity
 from forkgate.endpoint import Endpoint
 from forkgate.fleet import Fleet
 from forkgate.judge.provenance import DIGEST, NONE_TOLD
@@ -46,6 +50,8 @@ class EngineWatch:
         self._fleet = fleet
         self._states = states
         self._listener = listener
+        self.on_record: Callable[[RecordSeen], None] | None = None
+        """Told of the environment record that a probe found, each time: where it was seen, and when last."""
         self._generated: dict[str, int | float] = {}
         """URL → tokens that its engine had generated; a smaller number is another start."""
         fleet.on_probe = self.probed
@@ -54,6 +60,9 @@ class EngineWatch:
     def probed(self, pool: str, endpoint: Endpoint) -> None:
         """A probe has been answered."""
         assert endpoint.probe is not None
+        record = endpoint.probe.record
+        if record is not None and self.on_record is not None:
+            self.on_record(_seen(pool, endpoint.url, record))
         facts = facts_of(endpoint.probe)
         if DIGEST not in facts:
             told = endpoint.answerer.digest
@@ -134,6 +143,18 @@ def facts_of(probe: Probe) -> dict[str, str]:
         if fact.unknown is None and name not in OF_ONE_ANSWER:
             facts[name] = str(fact.value)
     return facts
+
+
+def _seen(pool: str, url: str, record: Identity) -> RecordSeen:
+    document = record.to_json()
+    return RecordSeen(
+        kind=document["record"],
+        digest=record.digest,
+        document=msgspec.json.encode(document),
+        pool=pool,
+        endpoint=url,
+        unix_s=time.time(),
+    )
 
 
 async def _load(endpoint: Endpoint) -> Load | None:

@@ -140,6 +140,7 @@ class JudgeProcess:
         )
         judge.attach(mirror, starts)
         watch = EngineWatch(fleet, desk.states, judge)
+        watch.on_record = writer.note
         _share_budgets(mirror, checkpoints)
         server = LinkServer(
             link_address(config),
