@@ -90,9 +90,8 @@ def forked(seen: Seen) -> str:
         kind = "" if first.fork_class is None else f" ({_plain(first.fork_class)})"
         told += f"; the first at output token {first.fork_index} of capture {first.capture_id}{kind}"
     if len(seen.classes) > 1:
-        told += "; in all " + ", ".join(
-            f"{count} {_plain(name)}" for name, count in sorted(seen.classes.items())
-        )
+        kinds = (f"{count:,} {_plain(name)}" for name, count in sorted(seen.classes.items()))
+        told += f"; of all forks {', '.join(kinds)}"
     return told
 
 

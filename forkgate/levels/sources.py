@@ -226,7 +226,9 @@ class Evidence:
                 f"--evidence {shown(self.path)}: has no record of the {arm}: give A and B; or let the engine "
                 "serve its record (the reference engine, or forkgate's plugin)"
             )
-        return _of_documents([*environments, *artifacts], f"{self.path} ({arm})", arm)
+        pools = told.get("pools") or ()
+        name = str(pools[0]) if len(pools) == 1 else arm
+        return _of_documents([*environments, *artifacts], f"{self.path} ({arm})", name)
 
     def _lines(self) -> Iterator[bytes]:
         if self._reader is not None:

@@ -219,7 +219,7 @@ class TestEvidence:
         for evidence in (db, bundle):
             told = json.loads(compare("--evidence", evidence, "--json").stdout)
             assert (told["a"]["environment"], told["b"]["environment"]) == signed
-            assert told["a"]["name"] == "baseline"
+            assert (told["a"]["name"], told["b"]["name"]) == ("old", "new")
             assert told["levels"]["artifact"]["shown"] is True
             assert told["evidence"]["between"] == {"equal": 40, "forked": 0}
             assert "os.libc" in [one["what"] for one in told["in_the_way"]]
