@@ -90,8 +90,9 @@ class FakeVllm:
         if runner is not None:
             await runner.cleanup()
 
-    async def _sign(self, _request: web.Request, response: web.StreamResponse) -> None:
-        if self.digest is not None:
+    async def _sign(self, request: web.Request, response: web.StreamResponse) -> None:
+        silent = request.path == "/metrics" and self.lies_about("silent metrics")
+        if self.digest is not None and not silent:
             response.headers[IDENTITY_HEADER] = self.digest
 
     @web.middleware

@@ -89,10 +89,14 @@ class Stack(Sidecar):
             ],
             **(rest or {}),
         }
-        self.file.write_text(json.dumps(self.config))
+        self.write()
         self.epochs: list[int] = []
         """Of the judge's tables and of every edge's, in the order seen; see :meth:`watch`."""
         self.unbalanced: list[dict[str, Any]] = []
+
+    def write(self) -> None:
+        """Put :attr:`config` into the file that the next start reads."""
+        self.file.write_text(json.dumps(self.config))
 
     def spawn(self) -> None:
         """Start it, and wait for nothing."""
