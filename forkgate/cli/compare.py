@@ -38,7 +38,7 @@ def compare(
         typer.Option("--evidence", help="What `forkgate evidence export` wrote, or STATE_DIR/evidence.db."),
     ] = None,
     rollout: Annotated[
-        str | None, typer.Option("--rollout", help="Of --evidence; needed where a store has several.")
+        str | None, typer.Option("--rollout", help="Of --evidence: only its comparisons, and its verdicts.")
     ] = None,
     policy: Annotated[
         str | None,

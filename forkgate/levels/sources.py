@@ -183,6 +183,7 @@ class Evidence:
             self._reader.close()
 
     def _rollout(self, asked: str | None) -> str | None:
+        """None: all that are in it."""
         if self._reader is None:
             return asked
         known = self._reader.rollouts()
@@ -190,12 +191,10 @@ class Evidence:
             raise BadSource(
                 f"--rollout: {self.path} knows no rollout {asked!r}; it knows {', '.join(known) or 'none'}"
             )
-        if asked is None and len(known) != 1:
-            raise BadSource(f"--rollout: which one? {self.path} knows {', '.join(known) or 'no rollout'}")
-        return known[0] if asked is None else asked
+        return known[0] if asked is None and len(known) == 1 else asked
 
     def comparisons(self, on_pruned: Callable[[int], None]) -> Iterator[Comparison]:
-        """Those of the rollout, oldest first. Raises ExportLineError for a line that is none."""
+        """Those of the rollout, else of all, oldest first. Raises ExportLineError for a line that is none."""
         for one in read_comparisons(self._lines(), on_pruned):
             if self.rollout is None or one.rollout == self.rollout:
                 yield one
@@ -211,6 +210,9 @@ class Evidence:
                 f"--evidence {shown(self.path)}: brings no records along, so A and B must be given: folders, "
                 "record files, URLs or pools"
             )
+        if self._reader is not None and self.rollout is None:
+            known = ", ".join(self._reader.rollouts())
+            raise BadSource(f"--rollout: {self.path} knows {known}: whose baseline and candidate are meant?")
         told = self.head.get(arm)
         told = told if isinstance(told, Mapping) else {}
         environments, artifacts = (

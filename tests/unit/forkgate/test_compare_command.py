@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -243,6 +244,24 @@ class TestEvidence:
         assert "give --policy NAME" in compare(*asked, status=3).stdout
         assert "every gate passes (token_equality)" in compare(*asked, "--policy", policy).stdout
 
+    def test_a_store_of_several_rollouts_counts_whole_and_needs_a_name_to_bring_its_sides(
+        self, folders: Folders
+    ) -> None:
+        a, b = folders.side("a"), folders.side("b", os__libc="2")
+        signed = folders.digest(a), folders.digest(b)
+        kept = [answered(f"c{n}", *signed) for n in range(40)]
+        kept = [
+            msgspec.structs.replace(one, rollout=f"r{place % 2}", capture_id=one.capture_id)
+            for place, one in enumerate(kept)
+        ]
+        db = store(folders.root / "e.db", *kept, sides={"old": a, "new": b})
+        assert (
+            json.loads(compare(a, b, "--evidence", db, "--json").stdout)["evidence"]["between"]["equal"] == 40
+        )
+        one = compare(a, b, "--evidence", db, "--rollout", "r1", "--json")
+        assert json.loads(one.stdout)["evidence"]["between"]["equal"] == 20
+        assert "knows r0, r1: whose baseline" in compare("--evidence", db, status=2).stderr
+
     def test_sealed_evidence_is_read_with_its_key_and_not_without(self, folders: Folders) -> None:
         a, b = folders.side("a"), folders.side("b", os__libc="2")
         key = folders.root / "key"
@@ -326,7 +345,7 @@ class TestUsage:
         db = store(folders.root / "e.db", answered("one", None, None))
         assert "so A and B must be given" in compare("--evidence", db, status=2).stderr
 
-    def test_a_store_of_several_rollouts_needs_a_name(self, folders: Folders) -> None:
+    def test_a_rollout_that_is_not_there_is_named(self, folders: Folders) -> None:
         a = folders.side("a")
         db = store(folders.root / "e.db", answered("one", None, None))
         told = compare(a, a, "--evidence", db, "--rollout", "other", status=2).stderr
