@@ -33,12 +33,6 @@ class EvidenceRoutes:
     def __init__(self, judge: AdminPort) -> None:
         self._judge = judge
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
-        router.add_get("/v1/evidence", self.list)
-        router.add_get("/v1/evidence/export", self.export)
-        router.add_get("/v1/evidence/{id}", self.show)
-        router.add_post("/v1/evidence/{id}/replay", self.replay)
-
     async def list(self, request: web.Request) -> web.Response:
         limit = _whole(request, "limit", 50, MAX_LIST)
         filters = _filters(request)
@@ -66,7 +60,7 @@ class EvidenceRoutes:
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         filters = _filters(request)
-        reader = await asyncio.to_thread(EvidenceReader, self._judge.evidence_path)
+        reader = await asyncio.to_thread(EvidenceReader, self._judge.evidence_path, self._judge.evidence_keys)
         try:
             lines = reader.export(**filters)
             # Read before the head goes out, so that a broken store is an error, not an empty file.
@@ -83,7 +77,7 @@ class EvidenceRoutes:
 
     async def _read(self, ask: Callable[[EvidenceReader], T]) -> T:
         def work() -> T:
-            with EvidenceReader(self._judge.evidence_path) as reader:
+            with EvidenceReader(self._judge.evidence_path, self._judge.evidence_keys) as reader:
                 return ask(reader)
 
         return await asyncio.to_thread(work)

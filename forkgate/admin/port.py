@@ -13,12 +13,19 @@ class Refused(Exception):  # noqa: N818 - reads as the fact that it is
     """A request that cannot be obeyed: status, what, where, what to do."""
 
     def __init__(
-        self, status: int, message: str, *, param: str | None = None, code: str | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
         self.code = code
+        self.headers = headers
 
 
 class Verb(enum.StrEnum):
@@ -73,7 +80,8 @@ class AdminPort(Protocol):
         """Tell a rollout something; journalled with who and why before it is answered.
 
         Args:
-            tenant: with ``lift``, the one tenant that may leave home again.
+            tenant: with ``rollback``, the one tenant that is to go home; with ``lift``, that may leave it
+                again.
 
         Raises:
             Refused: 404 unknown; 409 with all that stands in the way, in words; 503 when the disk will not

@@ -10,8 +10,11 @@ from aiohttp import web
 
 from forkgate.admin.errors import json_response
 from forkgate.admin.port import AdminPort, Refused, Verb
+from forkgate.admin.routes import WHO
 
 MAX_REASON_CHARS = 2_000
+OF_A_TENANT = (Verb.ROLLBACK, Verb.LIFT)
+"""What may be told of one tenant alone."""
 DEFAULT_WHO = "admin API"
 """Who acts where the request does not tell: the socket's file mode lets only the sidecar's user in."""
 
@@ -22,13 +25,6 @@ class RolloutRoutes:
     def __init__(self, judge: AdminPort) -> None:
         self._judge = judge
 
-    def add_to(self, router: web.UrlDispatcher) -> None:
-        router.add_get("/v1/rollouts", self.list)
-        router.add_get("/v1/rollouts/{name}", self.show)
-        router.add_get("/v1/rollouts/{name}/plan", self.plan)
-        for verb in Verb:
-            router.add_post(f"/v1/rollouts/{{name}}/{verb}", self._act(verb))
-
     async def list(self, _request: web.Request) -> web.Response:
         return json_response({"rollouts": self._judge.rollouts()})
 
@@ -38,18 +34,20 @@ class RolloutRoutes:
     async def plan(self, request: web.Request) -> web.Response:
         return json_response(self._judge.plan(request.match_info["name"]))
 
-    def _act(self, verb: Verb) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def act(self, verb: Verb) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """The handler of one verb."""
+
         async def act(request: web.Request) -> web.Response:
             body = await _object(request)
             reason, tenant = _reason(body), body.get("tenant")
             if tenant is not None and (not isinstance(tenant, str) or not tenant):
                 raise Refused(400, "tenant: is no name", param="tenant")
-            if tenant is not None and verb is not Verb.LIFT:
-                raise Refused(400, f"tenant: a whole rollout is told to {verb}, leave it out", param="tenant")
+            if tenant is not None and verb not in OF_A_TENANT:
+                raise Refused(400, f"tenant: {verb} is for a whole rollout, leave it out", param="tenant")
             unknown = sorted(body.keys() - {"reason", "tenant"})
             if unknown:
                 raise Refused(400, f"{unknown[0]}: unknown, there are reason and tenant", param=unknown[0])
-            who = request.get("who", DEFAULT_WHO)
+            who = request.get(WHO, DEFAULT_WHO)
             return json_response(
                 await self._judge.act(request.match_info["name"], verb, reason=reason, who=who, tenant=tenant)
             )

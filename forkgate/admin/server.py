@@ -1,4 +1,4 @@
-"""Binding and routing of the admin API."""
+"""Binding and routing of the admin API: the owner's unix socket, and if configured a TCP address."""
 
 from __future__ import annotations
 
@@ -7,59 +7,103 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
-from forkgate.admin.errors import errors, json_response
-from forkgate.admin.evidence import EvidenceRoutes
+from forkgate.admin.audit import AuditLog
+from forkgate.admin.errors import errors
+from forkgate.admin.general import GeneralRoutes
+from forkgate.admin.guard import Guard
+from forkgate.admin.openapi import document
 from forkgate.admin.port import AdminPort
-from forkgate.admin.rollouts import RolloutRoutes
+from forkgate.admin.table import table
+from forkgate.admin.tls import AdminError, TcpDoor
+from forkgate.config.admin import AdminSection
+
+__all__ = ["AdminError", "AdminServer"]
 
 SOCKET_MODE = 0o600
 MAX_BODY_BYTES = 65_536
-
-
-class AdminError(Exception):
-    """The socket cannot be listened on."""
+MAX_LINE_BYTES = 8_190
+MAX_HEADERS = 64
+AUDIT_FILE = "audit.jsonl"
 
 
 class AdminServer:
     """Serves one judge."""
 
-    def __init__(self, path: Path, judge: AdminPort) -> None:
+    def __init__(self, path: Path, judge: AdminPort, settings: AdminSection | None = None) -> None:
+        """
+        Args:
+            path: of the unix socket; the audit log stands beside it.
+            settings: who else may reach it, and how; nobody when absent.
+        """
         self._path = path
-        self._judge = judge
-        app = web.Application(middlewares=[errors], client_max_size=MAX_BODY_BYTES)
-        app.router.add_get("/healthz", self._health)
-        app.router.add_get("/readyz", self._ready)
-        app.router.add_get("/v1/status", self._status)
-        app.router.add_get("/v1/ledger", self._ledger)
-        RolloutRoutes(judge).add_to(app.router)
-        EvidenceRoutes(judge).add_to(app.router)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        self._settings = settings = settings if settings is not None else AdminSection()
+        audit = AuditLog(path.with_name(AUDIT_FILE), settings.audit_wait_s)
+        self.guard = Guard(settings, audit)
+        general = GeneralRoutes(judge, audit, self._view, self._document)
+        self.routes = table(judge, general)
+        self._runner = self._serving(keepalive_timeout=75.0)
+        self._remote: web.AppRunner | None = None
+        self._door: TcpDoor | None = None
+        if settings.listen is not None:
+            # An application of its own, so that its connections are counted alone.
+            self._remote = self._serving(keepalive_timeout=settings.limits.idle_s)
+            self._door = TcpDoor(settings.listen, settings.limits, self._remote)
+
+    @property
+    def address(self) -> str | None:
+        """Of the TCP address, as a URL; None without one."""
+        return None if self._door is None else self._door.address
 
     async def start(self) -> None:
-        """Listen. Raises AdminError when the path is taken by something that is no socket."""
+        """Listen. Raises AdminError when an address is taken, or the path by something that is no socket."""
         await self._runner.setup()
         await web.SockSite(self._runner, _bind(self._path)).start()
+        if self._remote is not None and self._door is not None:
+            await self._remote.setup()
+            await self._door.start()
 
     async def close(self) -> None:
+        if self._remote is not None and self._door is not None:
+            self._door.stop_accepting()
+            await self._remote.cleanup()
         await self._runner.cleanup()
+        await self.guard.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
 
-    async def _health(self, _request: web.Request) -> web.Response:
-        return json_response({"status": "ok"})
+    def _serving(self, *, keepalive_timeout: float) -> web.AppRunner:
+        app = web.Application(middlewares=[errors], client_max_size=MAX_BODY_BYTES)
+        for route in self.routes:
+            app.router.add_route(route.method, route.path, self.guard.guarded(route))
+        return web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=1.0,
+            keepalive_timeout=keepalive_timeout,
+            lingering_time=1.0,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
+            max_headers=MAX_HEADERS,
+        )
 
-    async def _ready(self, _request: web.Request) -> web.Response:
-        reasons = self._judge.not_ready()
-        return json_response({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+    def _document(self) -> dict[str, Any]:
+        return document(self.routes)
 
-    async def _status(self, _request: web.Request) -> web.Response:
-        return json_response(await self._judge.status())
-
-    async def _ledger(self, _request: web.Request) -> web.Response:
-        return json_response(self._judge.ledger())
+    def _view(self) -> dict[str, Any]:
+        seq, head = self.guard.audit.head
+        return {
+            "socket": str(self._path),
+            "address": self.address,
+            "refused": dict(self.guard.refused),
+            "turned_away": 0 if self._door is None else self._door.turned_away,
+            "audit": {"path": str(self.guard.audit.path), "seq": seq, "head": head},
+            "troubles": self.guard.troubles(),
+        }
 
 
 def _bind(path: Path) -> socket.socket:
