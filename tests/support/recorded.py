@@ -5,6 +5,8 @@ and types as the engine's own source or documents give them; ``source`` names fi
 place. Values are examples. A request matches an exchange when method, path and whole body are equal; an
 expected ``{"$any": "string"}`` stands for any value of that JSON type. A request that matches none is a
 fault, and a fault fails the test that used the server.
+
+:class:`Adapter` is what the tests of an engine's adapter do with such a server.
 """
 
 from __future__ import annotations
@@ -12,14 +14,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 from aiohttp import web
+
+from comparator.records import Sampling, Step
+from engines import open_engine
+from engines.base import Call, CallKind, Engine, EngineOptions, Finish, Prompt, Steps
+from tests.support.waiting import eventually
 
 DATA = Path(__file__).parents[1] / "data" / "engines"
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float)}
+SAMPLING = Sampling(max_tokens=4, temperature=0.7, seed=5)
+"""Of the requests in the fixtures, as :data:`PROMPT` is their prompt."""
+PROMPT = Prompt(exchange_id="x1", model="m", token_ids=(4, 5, 6), sampling=SAMPLING, cache_salt="salt")
+DEEP = msgspec.structs.replace(PROMPT, sampling=msgspec.structs.replace(SAMPLING, logprobs=2))
 
 
 def fixture(engine: str, feature: str) -> dict[str, Any]:
@@ -138,3 +150,59 @@ class RecordedServer:
 
 def _text_of(event: Any) -> str:
     return event if isinstance(event, str) else json.dumps(event)
+
+
+def chat(**body: Any) -> Call:
+    """A client's chat completion."""
+    return Call(kind=CallKind.CHAT, body={"messages": [{"role": "user", "content": "hi"}], **body}, model="m")
+
+
+async def collected(engine: Engine, prompt: Prompt = PROMPT) -> tuple[list[Step], Finish]:
+    """All that a generation gives."""
+    *parts, finish = [part async for part in engine.generate(prompt)]
+    assert isinstance(finish, Finish)
+    return [step for part in parts if isinstance(part, Steps) for step in part.steps], finish
+
+
+class Adapter:
+    """An adapter under test, opened on a recorded or lying server."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def use(self, server: RecordedServer, use: Callable[[Engine], Awaitable[Any]], **options: Any) -> Any:
+        """What ``use`` makes of the engine. The server's faults fail the test."""
+
+        async def main() -> Any:
+            async with server.serving(), asyncio.timeout(60):
+                engine = open_engine(server.url, EngineOptions(kind=self.kind, **options))
+                try:
+                    return await use(engine)
+                finally:
+                    await engine.close()
+
+        return asyncio.run(main())
+
+    def generated(self, server: RecordedServer, prompt: Prompt = PROMPT) -> tuple[list[Step], Finish]:
+        """One generation."""
+        result: tuple[list[Step], Finish] = self.use(server, lambda engine: collected(engine, prompt))
+        return result
+
+    def leave_after_a_token(self, server: RecordedServer) -> None:
+        """Close a generation early, and wait until the server has seen its client go."""
+
+        async def use(engine: Engine) -> None:
+            stream = engine.generate(PROMPT)
+            await anext(stream)
+            await stream.aclose()
+            await eventually(lambda: server.aborted == 1)
+
+        self.use(server, use)
+
+
+def check_every_cut(written: bytes, read: Callable[..., list[Step]], token_ids: list[int]) -> None:
+    """``read`` gives the same steps of a stream in one piece and in two, wherever it is cut."""
+    whole = read(written)
+    assert [step.token_id for step in whole] == token_ids
+    for cut in range(1, len(written)):
+        assert read(written[:cut], written[cut:]) == whole, cut

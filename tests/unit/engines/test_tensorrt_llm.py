@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from comparator.records import Sampling, Step
-from engines import open_engine
 from engines.base import (
     Call,
     CallKind,
@@ -18,55 +15,34 @@ from engines.base import (
     Capability,
     Engine,
     EngineInvalid,
-    EngineOptions,
     EngineRefused,
     EngineUnavailable,
-    Finish,
     Prompt,
-    Steps,
 )
 from engines.sse import EventParser
 from engines.tensorrt_llm_wire import TensorRtDecoder
 from tests.support.lying import FakeTensorRtLlm
-from tests.support.recorded import RecordedServer, exchanges, stream_bytes
-from tests.support.waiting import eventually
+from tests.support.recorded import (
+    DEEP,
+    PROMPT,
+    SAMPLING,
+    Adapter,
+    RecordedServer,
+    chat,
+    check_every_cut,
+    collected,
+    exchanges,
+    stream_bytes,
+)
 
 ALL = frozenset(Capability)
 NOT_IN_ITS_API = {Capability.LOGPROBS, Capability.CACHE_SALT, Capability.DEFAULTS}
-SAMPLING = Sampling(max_tokens=4, temperature=0.7, seed=5)
-PROMPT = Prompt(exchange_id="x1", model="m", token_ids=(4, 5, 6), sampling=SAMPLING, cache_salt="salt")
-DEEP = msgspec.structs.replace(PROMPT, sampling=msgspec.structs.replace(SAMPLING, logprobs=2))
-
-
-def with_server(server: RecordedServer, use: Callable[[Engine], Awaitable[Any]], **options: Any) -> Any:
-    async def main() -> Any:
-        async with server.serving(), asyncio.timeout(60):
-            engine = open_engine(server.url, EngineOptions(kind="tensorrt_llm", **options))
-            try:
-                return await use(engine)
-            finally:
-                await engine.close()
-
-    return asyncio.run(main())
+ADAPTER = Adapter("tensorrt_llm")
+with_server, generated = ADAPTER.use, ADAPTER.generated
 
 
 def replaying(*features: str, **how: Any) -> RecordedServer:
     return RecordedServer(*exchanges("tensorrt_llm", *features), **how)
-
-
-async def collected(engine: Engine, prompt: Prompt = PROMPT) -> tuple[list[Step], Finish]:
-    *parts, finish = [part async for part in engine.generate(prompt)]
-    assert isinstance(finish, Finish)
-    return [step for part in parts if isinstance(part, Steps) for step in part.steps], finish
-
-
-def generated(server: RecordedServer, prompt: Prompt = PROMPT) -> tuple[list[Step], Finish]:
-    result: tuple[list[Step], Finish] = with_server(server, lambda engine: collected(engine, prompt))
-    return result
-
-
-def chat(**body: Any) -> Call:
-    return Call(kind=CallKind.CHAT, body={"messages": [{"role": "user", "content": "hi"}], **body}, model="m")
 
 
 # -- recorded: encode --------------------------------------------------------------------------------
@@ -176,22 +152,11 @@ def test_a_stream_cut_at_any_byte_reads_the_same() -> None:
         decoder.finish()
         return steps
 
-    whole = read(written)
-    assert [step.token_id for step in whole] == [11, 12, 13, 14]
-    for cut in range(1, len(written)):
-        assert read(written[:cut], written[cut:]) == whole, cut
+    check_every_cut(written, read, [11, 12, 13, 14])
 
 
 def test_closing_the_generator_closes_the_connection_which_aborts() -> None:
-    server = replaying("generate_stream", pause_s=0.05)
-
-    async def use(engine: Engine) -> None:
-        stream = engine.generate(PROMPT)
-        await anext(stream)
-        await stream.aclose()
-        await eventually(lambda: server.aborted == 1)
-
-    with_server(server, use)
+    ADAPTER.leave_after_a_token(replaying("generate_stream", pause_s=0.05))
 
 
 # -- recorded: load ----------------------------------------------------------------------------------
