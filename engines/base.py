@@ -219,10 +219,14 @@ class AnswerObserver(Protocol):
 
 @runtime_checkable
 class Observable(Protocol):
-    """An adapter that can say of each answer who gave it: those that speak HTTP."""
+    """An adapter that can say of its answers, or of its connections, whether somebody else may be there."""
 
     def observe(self, observer: AnswerObserver) -> None:
         """Tell this observer from now on."""
+        ...
+
+    def forget(self) -> None:
+        """Somebody else may be there: ask anew what was asked once, a model's name or its template."""
         ...
 
 

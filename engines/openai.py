@@ -100,6 +100,10 @@ class OpenAIEngine:
         """See :class:`engines.base.Observable`."""
         self.endpoint.observer = observer
 
+    def forget(self) -> None:
+        """See :class:`engines.base.Observable`."""
+        self._card = None
+
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]:
         """See :meth:`engines.base.Engine.generate`."""
         path, body, decoder = self.request_of(prompt)

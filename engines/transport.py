@@ -36,6 +36,8 @@ _KEEPALIVE_S = 4.0  # under the 5 s after which uvicorn closes an idle connectio
 _CREDENTIAL_S = 10.0
 _MAX_JSON_BYTES = 64 << 20
 _MAX_TOLD_BYTES = 2000
+_MAX_FIELD_BYTES = 64 << 10
+"""Of one header line of an answer: the edge passes as much on, and what it passes on must break no copy."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _encode = msgspec.json.Encoder().encode
 
@@ -323,6 +325,8 @@ class Endpoint:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("user-agent", "accept-encoding"),
                 read_bufsize=1 << 20,
+                max_line_size=_MAX_FIELD_BYTES,
+                max_field_size=_MAX_FIELD_BYTES,
             )
         return self._session
 

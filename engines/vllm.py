@@ -130,6 +130,11 @@ class VllmEngine(OpenAIEngine):
     _tokens_only = False
     _template: Fact | None = None
 
+    def forget(self) -> None:
+        """See :class:`engines.base.Observable`."""
+        super().forget()
+        self._renders = self._template = None
+
     @property
     def renders(self) -> bool:
         """Whether the server resolves defaults itself, as far as it was asked yet."""

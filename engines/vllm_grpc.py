@@ -92,6 +92,12 @@ class VllmGrpcEngine:
         """See :class:`engines.base.Observable`. The HTTP server beside it is another process of its own."""
         self._channel.observer = observer
 
+    def forget(self) -> None:
+        """See :class:`engines.base.Observable`."""
+        self._model = None
+        if self._http is not None:
+            self._http.forget()
+
     async def close(self) -> None:
         await self._channel.close()
         if self._http is not None:

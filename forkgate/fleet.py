@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from comparator.records import Digest
-from engines.base import Engine, EngineError, EngineOptions, EngineUnavailable
+from engines.base import Engine, EngineError, EngineOptions, EngineUnavailable, Observable
 from forkgate.answerer import differences
 from forkgate.config.model import Config, PoolSection
 from forkgate.endpoint import IDENTITY_S, Endpoint, LiveEndpoint, environment_view
@@ -223,6 +223,8 @@ class Fleet:
 
     async def _probe(self, pool: str, one: Endpoint) -> None:
         one.probing = True
+        if isinstance(one.engine, Observable):
+            one.engine.forget()
         try:
             await self._ask(pool, one)
         finally:

@@ -49,6 +49,11 @@ class ReferenceEngine(OpenAIEngine):
     known_facts: ClassVar[dict[str, Fact]] = {"attention_mask": Fact(value="causal")}
     _template: Fact | None = None
 
+    def forget(self) -> None:
+        """See :class:`engines.base.Observable`."""
+        super().forget()
+        self._template = None
+
     async def probe(self) -> Probe:
         """See :meth:`engines.base.Engine.probe`. About 80 tokens of generation."""
         card = await self.card()

@@ -39,10 +39,10 @@ class FakeVllmGrpc(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[mis
         return what in self.lies
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakeVllmGrpc]:
+    async def serving(self, port: int = 0) -> AsyncIterator[FakeVllmGrpc]:
         server = grpc.aio.server()
         vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(self, server)
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         self.url = f"http://127.0.0.1:{port}"
         try:

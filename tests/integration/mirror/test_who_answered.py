@@ -142,7 +142,7 @@ def test_an_engine_that_tells_nothing_any_more_is_vouched_for_by_nobody(tmp_path
     run(main)
 
 
-@pytest.mark.parametrize("lie", ["sha256:short", "x" * 6_000, A.upper(), ""])
+@pytest.mark.parametrize("lie", ["sha256:short", "x" * 10_240, A.upper(), ""])
 def test_a_digest_that_is_none_proves_nothing_and_harms_nobody(tmp_path: Path, lie: str) -> None:
     async def main() -> None:
         baseline, candidate = FakeVllm(digest=A), FakeVllm(digest=lie)
@@ -165,7 +165,8 @@ def test_a_new_connection_to_an_engine_that_tells_nothing_has_it_probed_again(
     monkeypatch.setattr("forkgate.endpoint.IDENTITY_S", 0.0)
 
     async def main() -> None:
-        baseline, first, second = FakeVllm(digest=A), FakeVllm(), FakeVllm("ignores priority")
+        baseline, first = FakeVllm(digest=A), FakeVllm()
+        second = FakeVllm("ignores priority", "tells template")
         async with (
             watched(tmp_path, baseline, first) as (fleet, _),
             comparing(fleet, None) as made,
@@ -174,11 +175,14 @@ def test_a_new_connection_to_an_engine_that_tells_nothing_has_it_probed_again(
             assert isinstance(one, Endpoint)
             assert one.probe is not None
             assert Capability.PRIORITY in one.probe.has
+            assert one.probe.facts["template_sha256"].value is None
             port = port_of(first)
             await first.stop()
             async with second.serving(port=port):
                 await made.pair()
                 await eventually(lambda: one.probe and Capability.PRIORITY in one.probe.missing)
+                # Nor is it taken for the old one where an adapter asks but once.
+                assert one.probe.facts["template_sha256"].value is not None
 
     run(main)
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from comparator.records import Sampling, Step
+from comparator.records import Fact, Sampling, Step
 from engines import (
     Call,
     CallKind,
@@ -30,6 +30,7 @@ from engines import (
     Steps,
     open_engine,
 )
+from engines.base import Observable
 from tests.support.fake_vllm import FakeVllm
 from tests.support.fake_vllm_grpc import FakeVllmGrpc
 from tests.support.waiting import eventually
@@ -249,3 +250,43 @@ def test_an_http_server_beside_it_encodes() -> None:
 def test_another_model_than_the_configured_one_is_named() -> None:
     with pytest.raises(EngineInvalid, match="'large' is not served here, but m"):
         use(FakeVllmGrpc(), lambda engine: engine.probe(), model="large")
+
+
+# -- who is there -----------------------------------------------------------------------------------------
+
+
+class Connections:
+    """An observer that counts."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def answered_by(self, environment: Fact, *, new_connection: bool) -> None:
+        assert environment.value is None
+        self.made += new_connection
+
+
+def test_each_new_connection_is_told_for_another_server_may_be_at_its_end() -> None:
+    """gRPC answers tell no environment; that a connection had to be made anew is all that can be known."""
+
+    async def main() -> None:
+        seen = Connections()
+        first, second = FakeVllmGrpc(), FakeVllmGrpc()
+        async with asyncio.timeout(30):
+            async with first.serving():
+                engine = open_engine(first.url, EngineOptions(kind="vllm_grpc"))
+                assert isinstance(engine, Observable)
+                engine.observe(seen)
+                for _ in range(3):
+                    await run(engine, prompt_of())
+                assert seen.made == 1
+            async with second.serving(int(first.url.rpartition(":")[2])):
+                while True:
+                    with contextlib.suppress(EngineUnavailable):  # while gRPC backs off
+                        await run(engine, prompt_of())
+                        break
+                    await asyncio.sleep(0.02)
+                assert seen.made == 2
+            await engine.close()
+
+    asyncio.run(main())

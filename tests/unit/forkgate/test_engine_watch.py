@@ -13,7 +13,7 @@ from engines.base import Engine, EngineOptions, EngineUnavailable, Load, Probe
 from forkgate.fleet import Fleet
 from forkgate.judge.engine_watch import EngineWatch, facts_of
 from policies.rollout import RolloutState, Stage, start
-from tests.support.engines import FakeEngine
+from tests.support.engines import FakeEngine, load
 from tests.support.judging import config
 from tests.support.waiting import eventually
 from tests.unit.policies.test_rollout import plan
@@ -111,3 +111,50 @@ def test_facts_are_what_stands_and_is_known() -> None:
         "version": "0.11",
         "dtype": "bfloat16",
     }
+
+
+class Counting(FakeEngine):
+    """Tells how much it has generated since it started."""
+
+    async def load(self) -> Load:
+        return msgspec.structs.replace(load(), generated_tokens=Fact(value=self.length))
+
+
+def test_a_count_that_went_back_is_of_another_start_and_has_the_engine_probed_soon(tmp_path: Path) -> None:
+    async def main() -> None:
+        told, engines = Told(), []
+
+        def open_counting(base_url: str, _options: EngineOptions, **_tls: Any) -> Engine:
+            engines.append(Counting(base_url, length=1_000))
+            return engines[-1]
+
+        fleet = Fleet(config(tmp_path), open_counting)
+        watch = EngineWatch(fleet, lambda: [start(plan())], told)
+        fleet.start()
+        await eventually(lambda: not fleet.unprobed())
+        old, new = fleet.endpoints("old")[0], fleet.endpoints("new")[0]
+        for count in (1_000, 1_000, 2_000):
+            engines[1].length = count
+            await watch.sample()
+            assert not new.doubted.is_set()
+        engines[1].length = 30
+        await watch.sample()
+        assert new.doubted.is_set()
+        assert not old.doubted.is_set()
+        await fleet.close()
+
+    asyncio.run(main())
+
+
+def test_samples_say_which_environment_was_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        told, watch, fleet = await watched(tmp_path, start(plan()))
+        await watch.sample()
+        fleet.endpoints("old")[0].told("sha256:" + "a" * 64, 2e9)
+        await watch.sample()
+        of_old = [sample.environment for sample in told.samples if sample.pool == "old"]
+        assert of_old == ["", "sha256:" + "a" * 64]
+        assert ("old", "http://127.0.0.1:9001", {"environment_digest": "sha256:" + "a" * 64}) in told.seen
+        await fleet.close()
+
+    asyncio.run(main())
