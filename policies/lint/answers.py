@@ -17,7 +17,7 @@ from policies.gates import (
 from policies.gates.base import Alpha
 from policies.lint.expected import Expected
 from policies.lint.power import Needed, mean_needs, paired, parting_needs, share_needs
-from policies.lint.reach import Need, Reach, count, made, need, never_decided
+from policies.lint.reach import Need, Reach, count, made, need, never_decided, span
 from policies.verdict import Answer
 
 _AGREE = paired(0.0, 0.0)
@@ -147,10 +147,11 @@ def logit_error(gate: LogitError, expected: Expected, alpha: Alpha) -> Reach:
             "weights or another model, seen at once; it cannot see differences below that"
         )
     if gate.exceedance is not None:
+        days = gate.floor_requests / expected.triples_per_day if expected.triples_per_day > 0.0 else None
+        floor = "of which the expected traffic brings none" if days is None else f"about {span(days)}"
         says.append(
             f"tests whether {gate.exceedance:.0%} more requests of the candidate than of the control have an "
-            f"error that no earlier control had; that is frozen after {gate.floor_requests} controls, "
-            f"{_days(gate.floor_requests, expected.triples_per_day)}"
+            f"error that no earlier control had; that is frozen after {gate.floor_requests} controls, {floor}"
         )
     refused = None
     if gate.exceedance is not None:
@@ -256,10 +257,3 @@ def sampled(gate: Sampling | PositionMargins, expected: Expected, alpha: Alpha) 
         needs,
         never_decided(gate, "maximum_tv", gate.maximum_tv, never, "even if no same-seed answers ever part"),
     )
-
-
-def _days(n: int, per_day: float) -> str:
-    if per_day <= 0.0:
-        return "of which the expected traffic brings none"
-    hours = 24 * n / per_day
-    return f"about {hours:.1f} hours of traffic" if hours < 48 else f"about {hours / 24:.1f} days of traffic"

@@ -46,7 +46,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
             return f"{said}, more than maximum_n {count(self.maximum or 0)}: it will stay inconclusive"
         if not math.isfinite(self.days):
             return f"{said}; the expected traffic brings none"
-        return f"{said}, {_span(self.days)}"
+        return f"{said}, {span(self.days)}"
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,8 @@ def count(number: float) -> str:
     return f"{round(number):,}" if number < 1_000 else f"{round(number, -2):,.0f}"
 
 
-def _span(days: float) -> str:
+def span(days: float) -> str:
+    """How long the expected traffic takes for it, in a unit that a person plans with."""
     if days < 1 / 24:
         return f"{max(1, round(days * 1440))} minutes of traffic"
     if days < 2:
