@@ -263,9 +263,11 @@ class EvidenceWriter:
         more = False
         try:
             store = self._opened()
-            if store.erasing():
+            under_way = store.erasing()
+            if under_way:
                 line = store.erase_step(time.time())
-                more = line is not None or not all(job.deleted for job in store.erasing())
+                # All is deleted and there is no line yet: a reader holds old pages, which is not to be spun on.
+                more = line is not None or not under_way[0].deleted
                 if line is not None:
                     log_erasure(line)
             if self._retention:

@@ -11,6 +11,7 @@ from typing import Any
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from comparator.comparison import Comparison
+from comparator.evidence import NO_KEYS, Kept, Keyring
 from comparator.pair import Fork, ForkSeen, ForkSide
 from comparator.records import Arm, CaptureId
 from forkgate.checks.report import CheckReport
@@ -170,6 +171,8 @@ class Bench:
         acknowledge_s: float = 5.0,
         epoch: int = 1,
         checks: bool = False,
+        keys: Keyring = NO_KEYS,
+        kept: Kept = Kept.FULL,
     ) -> None:
         self.paths = StatePaths(state_dir)
         self.paths.create()
@@ -182,13 +185,14 @@ class Bench:
         self._latch_s = latch_s
         self._acknowledge_s = acknowledge_s
         self._epoch = epoch
+        self._keys, self._kept_as = keys, kept
 
     async def __aenter__(self) -> Bench:
         names = [rollout.name for rollout in self.config.rollouts]
         self.keeper = LatchKeeper(LatchFile(self.paths.latch), lambda why: all_latched(names, why))
         self.keeper.open()
         self.desk = Desk(self.config, read_policies(self.config).policies, self.keeper.latch)
-        self.writer = EvidenceWriter(self.paths.evidence, 100_000_000)
+        self.writer = EvidenceWriter(self.paths.evidence, 100_000_000, keys=self._keys, kept=self._kept_as)
         self.writer.start()
         self.checkpoints = Checkpoints(self.paths.rollouts, self.desk, self.writer)
         await self.checkpoints.restore()

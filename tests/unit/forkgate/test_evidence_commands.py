@@ -77,7 +77,9 @@ def test_list_carries_its_filters_to_every_page(tmp_path: Path) -> None:
 def test_export_takes_json_for_an_answer(tmp_path: Path) -> None:
     code, out = commands(tmp_path, "evidence", "export", "--json")
     assert code == 0
-    assert len([json.loads(line) for line in out.splitlines()]) == PAIRS
+    head, *lines = [json.loads(line) for line in out.splitlines()]
+    assert head["bundle"] == "evidence/1"
+    assert len(lines) == PAIRS
 
 
 def test_pair_is_shown_by_a_beginning_of_its_id_that_no_other_has(tmp_path: Path) -> None:
