@@ -73,10 +73,14 @@ class Door:
 
 def _refused(response: http.client.HTTPResponse) -> NoReturn:
     raw = response.read()
+    code = None
     try:
-        text = orjson.loads(raw)["error"]["message"]
+        error = orjson.loads(raw)["error"]
+        text, code = error["message"], error.get("code")
     except (orjson.JSONDecodeError, KeyError, TypeError):
         text = f"the judge answered {response.status}: {raw[:200]!r}"
+    if code == "blocked":  # nothing is wrong with what was typed; it is not time for it
+        leave(Exit.INCONCLUSIVE, text)
     leave(Exit.UNMEASURED if response.status >= 500 else Exit.USAGE, text)
 
 

@@ -43,6 +43,7 @@ def _supervise(file: Path, parts: Parts) -> None:
     import asyncio
 
     from forkgate.config.policy import read_policies
+    from forkgate.state.home import HomeUnclear
     from forkgate.state.lock import Locked
     from forkgate.supervisor import ListenError, Supervisor
     from proxy.logs import log_to_stderr
@@ -58,7 +59,7 @@ def _supervise(file: Path, parts: Parts) -> None:
             Exit.USAGE,
             f"state_dir: {config.state_dir} is in use by {who}, stop it or choose another",
         )
-    except ListenError as error:
+    except (ListenError, HomeUnclear) as error:
         leave(Exit.USAGE, str(error))
     except OSError as error:
         leave(Exit.USAGE, f"state_dir: {config.state_dir}: {error.strerror or error}")

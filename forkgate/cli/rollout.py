@@ -1,7 +1,8 @@
-"""``forkgate rollout list|show|lift``."""
+"""``forkgate rollout``: where a rollout stands, what it waits for, and the verbs that move it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,9 +12,19 @@ from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door,
 from forkgate.cli.output import data, data_json, leave, say
 from forkgate.cli.status import rollout_lines
 
-app = typer.Typer(no_args_is_help=True, help="Rollouts: where they stand, and lifting a rollback or a hold.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Rollouts: where they stand, what they wait for, and the verbs that move them.\n\n"
+    "Each verb wants a --reason, which is kept. One that cannot be obeyed says what stands in the way, "
+    "changes nothing and exits with 3.",
+)
+
+ACT_S = 30.0
+"""A step waits for the disk and for every edge's acknowledgement before it is answered."""
 
 Name = Annotated[str, typer.Argument(help="The rollout's name.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with who said it.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant of it.", show_default=False)]
 
 
 @app.command("list")
@@ -26,7 +37,10 @@ def list_(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json
     for one in rollouts:
         counts = f"pairs {one['pairs']}  forks {one['forks']}"
         held = "  HELD" if one["held"] is not None else ""
-        data(f"{one['name']}  {one['state']}{held}  {one['baseline']} → {one['candidate']}  {counts}")
+        paused = "  PAUSED" if one["paused"] is not None else ""
+        home = f"  {len(one['tenants_home'])} tenants sent home" if one["tenants_home"] else ""
+        pools = f"{one['baseline']} → {one['candidate']}"
+        data(f"{one['name']}  {one['place']}{held}{paused}  {pools}  {counts}{home}")
     if not rollouts:
         say("no rollouts are configured")
 
@@ -40,7 +54,8 @@ def show(
     exit_code: Annotated[
         bool,
         typer.Option(
-            "--exit-code", help="Exit 1 when rolled back, 3 while inconclusive or held, 4 on a gate's error."
+            "--exit-code",
+            help="Exit 1 when rolled back or aborted, 3 while inconclusive, held or paused, 4 on an error.",
         ),
     ] = False,
 ) -> None:
@@ -56,37 +71,193 @@ def show(
         leave(standing(one))
 
 
+@app.command("plan")
+def plan(
+    name: Annotated[
+        str | None, typer.Argument(help="The rollout's name; every one when absent.", show_default=False)
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            "-f",
+            help="An edited configuration: say what a restart under it would change. Nothing is changed now.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Print a rollout's steps, where it stands, and what each step waits for, with numbers.
+
+    With --file: what an edited configuration would change, before any restart.
+    """
+    if file is not None:
+        _edited(name, file, config, state_dir, as_json)
+        return
+    from forkgate.cli.door import segment
+    from forkgate.cli.plan_text import plan_lines
+
+    judge = door(config, state_dir)
+    names = [name] if name is not None else [one["name"] for one in judge.get("/v1/rollouts")["rollouts"]]
+    told = [judge.get(f"/v1/rollouts/{segment(one)}/plan") for one in names]
+    if as_json:
+        data_json(told if name is None else told[0])
+    elif told:
+        option = named(config, state_dir)
+        data("\n\n".join("\n".join(plan_lines(one, option)) for one in told))
+    else:
+        say("no rollouts are configured")
+
+
+def _edited(name: str | None, file: Path, config: Path, state_dir: Path | None, as_json: bool) -> None:
+    from forkgate.cli.options import read_config
+    from forkgate.cli.plan_text import edit_lines
+    from forkgate.judge.edited import edited
+    from forkgate.state.paths import StatePaths
+
+    new = read_config(file)
+    state_dir = state_dir if state_dir is not None else Path(read_config(config).state_dir)
+    told = edited(new, StatePaths(state_dir))
+    if name is not None:
+        told = [one for one in told if one["name"] == name]
+        if not told:
+            leave(Exit.USAGE, f"no rollout is called {name!r}, neither in {file} nor in {state_dir}")
+    if as_json:
+        data_json(told)
+    else:
+        data("\n".join(line for one in told for line in edit_lines(one)) or "nothing would change")
+
+
+@app.command("start")
+def start(
+    name: Name,
+    reason: Reason,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Begin a rollout that is pending, or one that was aborted: its checks first, then copies."""
+    _act("start", name, reason, config, state_dir, as_json)
+
+
+@app.command("pause")
+def pause(
+    name: Name,
+    reason: Reason,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Let nothing advance. Traffic stays where it is, gates go on, and a breach still rolls back."""
+    _act("pause", name, reason, config, state_dir, as_json)
+
+
+@app.command("resume")
+def resume(
+    name: Name,
+    reason: Reason,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """End a pause; the evidence of the pause counts."""
+    _act("resume", name, reason, config, state_dir, as_json)
+
+
+@app.command("promote")
+def promote(
+    name: Name,
+    reason: Reason,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Go one step on: shadow, each canary step, observing, and at last home moves.
+
+    Refused unless every condition of the present step holds; `forkgate rollout plan NAME` lists them.
+    """
+    _act("promote", name, reason, config, state_dir, as_json)
+
+
+@app.command("rollback")
+def rollback(
+    name: Name,
+    reason: Reason,
+    tenant: Tenant = None,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Send all traffic home at once, from any stage; with --tenant one tenant's. Latched until lifted."""
+    _act("rollback", name, reason, config, state_dir, as_json, tenant)
+
+
+@app.command("abort")
+def abort(
+    name: Name,
+    reason: Reason,
+    config: ConfigFile = DEFAULT_FILE,
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """End the rollout: all traffic home, nothing copied. It begins again by `rollout start` alone."""
+    _act("abort", name, reason, config, state_dir, as_json)
+
+
 @app.command("lift")
 def lift(
     name: Name,
-    reason: Annotated[str, typer.Option("--reason", help="Why it is safe to go on; kept with the latch.")],
+    reason: Reason,
+    tenant: Tenant = None,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
     """Lift a rollback or a hold: gates start anew, and what the stage starts with is done again.
 
-    After a rollback the rollout begins again with its checks; canary tenants go to the candidate once those
-    have passed (at once where there are none). A hold in a check makes the check again.
+    After a rollback the rollout begins again with its checks. A hold in a check makes the check again.
+    With --tenant, one tenant that was sent home leaves it again, and nothing else changes.
     """
+    _act("lift", name, reason, config, state_dir, as_json, tenant)
+
+
+def _act(
+    verb: str,
+    name: str,
+    reason: str,
+    config: Path,
+    state_dir: Path | None,
+    as_json: bool,
+    tenant: str | None = None,
+) -> None:
     from forkgate.cli.door import segment
 
     if not reason.strip():
-        leave(Exit.USAGE, "--reason: is empty, say why it is safe to go on")
-    answer = door(config, state_dir).post(f"/v1/rollouts/{segment(name)}/lift", {"reason": reason})
+        leave(Exit.USAGE, f"--reason: is empty, say why to {verb} it")
+    body = {"reason": reason} | ({} if tenant is None else {"tenant": tenant})
+    answer = door(config, state_dir).post(f"/v1/rollouts/{segment(name)}/{verb}", body, ACT_S)
     if as_json:
         data_json(answer)
-    else:
-        data(f"{name}: lifted, {answer['rollout']['state']} at epoch {answer['epoch']}")
+        return
+    whom = "" if tenant is None else f" for {tenant}"
+    one = answer["rollout"]
+    data(f"{name}: {verb}{whom}, {one['place']} at epoch {answer['epoch']}")
+    for trouble in answer["troubles"]:
+        say(trouble)
+    if one["next"] is not None:
+        say(f"next: {one['next']}{named(config, state_dir)}")
 
 
 def standing(rollout: dict[str, Any]) -> Exit:
     """Where a rollout stands, as an exit status."""
     answers = {verdict["answer"] for verdict in rollout["verdicts"]}
-    if rollout["latched"] is not None or "fail" in answers:
+    if rollout["state"] in ("rolled_back", "aborted") or "fail" in answers:
         return Exit.FAIL
     if "error" in answers:
         return Exit.UNMEASURED
-    if rollout["held"] is not None or rollout["state"] in ("self_check", "quick_check"):
+    stopped = rollout["held"] is not None or rollout["paused"] is not None
+    if stopped or rollout["state"] in ("pending", "self_check", "quick_check"):
         return Exit.INCONCLUSIVE  # whatever the gates say, nothing goes on from here by itself
     return Exit.PASS if answers == {"pass"} else Exit.INCONCLUSIVE

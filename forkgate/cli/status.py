@@ -110,23 +110,46 @@ def load_line(load: dict[str, Any]) -> str:
     )
 
 
-def canary_line(rollout: dict[str, Any]) -> list[str]:
-    """Where the canary tenants' live traffic is routed now; a hold alone moves none of it."""
-    if not rollout["canary_tenants"]:
-        return []
-    if rollout["state"] == "canary":
-        return [f"  their live traffic goes to {rollout['candidate']} now"]
-    return [f"  their live traffic goes home now, none of it to {rollout['candidate']}"]
+def tenant_lines(rollout: dict[str, Any]) -> list[str]:
+    """Whose live traffic goes to the candidate now, and who was sent home; a hold alone moves nobody."""
+    if rollout["home"] == rollout["candidate"]:
+        return [f"  home is {rollout['candidate']}: everybody's live traffic goes there"]
+    lines = []
+    if rollout["on_candidate"]:
+        lines.append(f"  live traffic on {rollout['candidate']}: {', '.join(rollout['on_candidate'])}")
+    elif rollout["canary_tenants"]:
+        lines.append(f"  live traffic goes home now, none of it to {rollout['candidate']}")
+    return lines
+
+
+def sent_home_lines(rollout: dict[str, Any], option: str) -> list[str]:
+    """Tenants that are home while their rollout goes on."""
+    lines = []
+    for one in rollout["tenants_home"]:
+        lines.append(
+            f"  SENT HOME {one['tenant']}{_at(one)}, by {one['who'] or one['gate']}: {one['reason']}"
+        )
+        if one["deciding_id"]:
+            lines.append(f"    why: forkgate evidence show {one['deciding_id']}{option}")
+        command = f"forkgate rollout lift {rollout['name']} --tenant {one['tenant']} --reason '...'{option}"
+        lines.append(f"    lift it with: {command}")
+    return lines
+
+
+def _at(latched: dict[str, Any]) -> str:
+    at = datetime.datetime.fromtimestamp(latched["unix_s"], tz=datetime.UTC)
+    epoch = "" if latched["epoch"] is None else f" at epoch {latched['epoch']}"
+    durable = "" if latched["durable"] else " (not durable yet)"
+    return f"{epoch}, {at:%Y-%m-%d %H:%M:%S} UTC{durable}"
 
 
 def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     """One rollout: where it stands, why, and what each gate says."""
     policy = rollout["policy"]
     lines = [
-        f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['state']}",
+        f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['place']}",
         f"  policy {policy['name']} {policy['digest']}, level {policy['level']}, alpha {policy['alpha']:g}",
-        f"  canary tenants: {', '.join(rollout['canary_tenants']) or 'none'}",
-        *canary_line(rollout),
+        *tenant_lines(rollout),
     ]
     lines += [check_line(check) for check in rollout["checks"]]
     lines += [suite_line(suite) for suite in rollout["suites"]]
@@ -145,19 +168,36 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
         lines += [f"    {number}. {way}" for number, way in enumerate(hold["choice"], 1)]
         if hold["choice"]:
             lines.append("    each is a new rollout, of another name")
-        lines.append(f"  go on with: forkgate rollout lift {rollout['name']} --reason '...'{option}")
+    paused = rollout["paused"]
+    if paused is not None:
+        lines.append(f"  PAUSED by {paused['who']}: {paused['why']}")
+    ended = rollout["ended"]
+    if ended is not None:
+        lines.append(f"  ABORTED by {ended['who']}: {ended['why']}")
     latched = rollout["latched"]
     if latched is not None:
-        at = datetime.datetime.fromtimestamp(latched["unix_s"], tz=datetime.UTC)
-        lines.append(
-            f"  ROLLED BACK at epoch {latched['epoch']}, {at:%Y-%m-%d %H:%M:%S} UTC, by {latched['gate']}: "
-            f"{latched['reason']}"
-        )
+        by = latched["who"] or latched["gate"]
+        lines.append(f"  ROLLED BACK{_at(latched)}, by {by}: {latched['reason']}")
         if latched["deciding_id"]:
             lines.append(f"  why: forkgate evidence show {latched['deciding_id']}{option}")
-        lines.append(f"  lift it with: forkgate rollout lift {rollout['name']} --reason '...'{option}")
+    lines += sent_home_lines(rollout, option)
+    old = rollout["old_pool"]
+    if old is not None and not old["ready"]:
+        lines.append(f"  OLD POOL {rollout['baseline']} could not take everything back: {old['reason']}")
+    lines.append(f"  {next_line(rollout, option)}")
     lines += [verdict_line(verdict) for verdict in rollout["verdicts"]]
     return lines
+
+
+def next_line(rollout: dict[str, Any], option: str = "") -> str:
+    """The next command to type; where none is, what it waits for."""
+    if rollout["next"] is not None:
+        return f"next: {rollout['next']}{option}"
+    blocked = rollout["blocked_by"]
+    if not blocked:
+        return "next: nothing, it goes on by itself"
+    more = f" (and {len(blocked) - 1} more: forkgate rollout plan {rollout['name']}{option})"
+    return f"next: nothing, it waits: {blocked[0]}{more if len(blocked) > 1 else ''}"
 
 
 def check_line(check: dict[str, Any]) -> str:

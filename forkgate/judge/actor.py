@@ -9,26 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from forkgate.judge.ports import MirrorPort
 from forkgate.judge.publisher import Publisher
 from forkgate.judge.starts import Starts
 from forkgate.telemetry.instruments import Instruments
 from policies.rollout import (
+    Declined,
     Effect,
     Hold,
+    Latch,
     Log,
+    Moved,
+    MoveHome,
     Publish,
     Restarted,
     RollBack,
     RolloutState,
     RunCheck,
     RunSuites,
+    SendHome,
+    Stopped,
     Unlatch,
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Actor:
@@ -48,43 +56,59 @@ class Actor:
         self.mirror: MirrorPort | None = None
         self.starts: Starts | None = None
 
-    def obey(self, effects: Iterable[Effect], decided_s: float) -> None:
-        """Carry effects out. ``decided_s``: when their cause was here, on the monotonic clock."""
+    def obey(self, effects: Iterable[Effect], decided_s: float) -> list[asyncio.Task[Any]]:
+        """Carry effects out.
+
+        Args:
+            decided_s: when their cause was here, on the monotonic clock.
+
+        Returns:
+            What is under way towards the latch's disk and the edges.
+        """
+        flips: list[asyncio.Task[Any]] = []
         for effect in effects:
             match effect:
-                case RollBack(latch=rollback):
-                    self.spawn(self._publisher.roll_back(rollback, decided_s))
-                    self._stop_starts(rollback.rollout, "the rollout was rolled back")
-                    log.error(
-                        "policy breached, rolling back",
-                        extra={
-                            "rollout": rollback.rollout,
-                            "gate": rollback.verdict.gate,
-                            "reason": rollback.verdict.reason,
-                            "deciding_id": rollback.verdict.deciding_id,
-                        },
-                    )
+                case RollBack(latch=rollback) | SendHome(latch=rollback):
+                    flips.append(self.spawn(self._publisher.roll_back(rollback, decided_s)))
+                    self._tell_breach(rollback)
+                case MoveHome(rollout=rollout, pool=pool, by=by):
+                    move: Coroutine[Any, Any, Any]
+                    if by is None:
+                        move = self._publisher.home_back(rollout, f"home is {pool} again: {rollout}")
+                    else:
+                        move = self._publisher.move_home(rollout, pool, f"{rollout}: home is {pool} now")
+                    flips.append(self.spawn(move))
                 case Publish(rollout=rollout, cause=cause):
                     self.spawn(self.publish(rollout, cause))
                 case Restarted(rollout=rollout, cause=cause):
                     self._stop_starts(rollout, cause)
+                case Stopped(rollout=rollout, cause=cause):
+                    self._stop_starts(rollout, cause)
+                    if self.mirror is not None:
+                        self.spawn(self.mirror.stop_rollout(rollout, cause))
                 case RunCheck(rollout=rollout, kind=kind):
                     level = self._state(rollout).plan.policy.level
                     log.info("check begins", extra={"rollout": rollout, "check": kind, "policy_level": level})
                     assert self.starts is not None
                     self.starts.check(rollout, kind, level)
-                case RunSuites(rollout=rollout, stage=stage, suites=suites):
+                case RunSuites(rollout=rollout, look=look, suites=suites):
                     assert self.starts is not None
-                    self.starts.suites(rollout, stage, suites)
+                    self.starts.suites(rollout, look, suites)
                 case Hold(rollout=rollout, reason=reason, choice=choice):
                     log.error(
                         "rollout held until a person has looked",
                         extra={"rollout": rollout, "reason": reason, "choice": list(choice)},
                     )
+                case Moved(rollout=rollout, before=before, after=after, cause=cause):
+                    log.info(
+                        "rollout moved",
+                        extra={"rollout": rollout, "before": before, "after": after, "cause": cause},
+                    )
                 case Log():
                     self._log(effect)
-                case Unlatch():
-                    pass  # the latch was opened on disk before the state was stepped
+                case Declined() | Unlatch():
+                    pass  # whoever asked is told; a latch was opened on disk before the state was stepped
+        return flips
 
     async def publish(self, rollout: str, cause: str) -> None:
         """A new table; copies that it asks for are taken from now on."""
@@ -97,11 +121,36 @@ class Actor:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do this beside everything else; what it raises is told."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        return task
+
+    def under_way(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """The same for work that somebody waits for, and is told what it raises; it goes on when they
+        leave."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _tell_breach(self, rollback: Latch) -> None:
+        whose: dict[str, Any] = {"rollout": rollback.rollout}
+        if rollback.tenant is None:
+            self._stop_starts(rollback.rollout, "the rollout was rolled back")
+        else:
+            whose["tenant"] = rollback.tenant
+        log.error(
+            "policy breached, rolling back" if rollback.who is None else "a person rolls back",
+            extra={
+                **whose,
+                "gate": rollback.verdict.gate,
+                "reason": rollback.verdict.reason,
+                "deciding_id": rollback.verdict.deciding_id,
+            },
+        )
 
     def _stop_starts(self, rollout: str, why: str) -> None:
         if self.starts is not None:

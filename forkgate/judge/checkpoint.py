@@ -10,7 +10,9 @@ With events of live records the journal holds the numbers of the batches that br
 that comes again after a restart does not count twice. Gates that start anew (another plan) do not get it a
 second time either.
 
-The latch is not in here: it has its own file, and it always wins.
+The latch is not in here: it has its own file, and it wins. It says what stands rolled back, which tenants are
+home, and where home is; a state that says otherwise is made to agree (:meth:`Checkpoints._agree`). What a
+state says is latched, and the file never held, is latched again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -35,17 +38,24 @@ from forkgate.judge.journal import event_of, snapshot
 from forkgate.judge.writer import EvidenceWriter
 from policies.gates.base import Evidence
 from policies.rollout import (
+    ENDED_STAGES,
+    Effect,
     Event,
     Hold,
     HoldCause,
+    HomeMoved,
+    Latch,
     Lift,
+    MoveHome,
     Observed,
     Publish,
     RollBack,
     RolloutPlan,
     RolloutState,
+    SendHome,
     Stage,
 )
+from policies.routes import RolloutName
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +70,10 @@ CHUNK = 100
 AGAIN_S = 60.0
 """What reading them may take before a judge starts without."""
 
-OBEYED = (RollBack, Hold, Publish)
-"""Effects of events stepped again that are carried out. The others were (a log line), or are asked for anew
-by whoever takes a state over (a check, a suite)."""
+OBEYED = (MoveHome, Hold, Publish)
+"""Effects of events stepped again that are carried out. What sends somebody home follows from the state that
+came of them all; the others were (a log line), or are asked for anew by whoever takes a state over (a
+check)."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +100,7 @@ class Checkpoints:
         self._path = path
         self._desk = desk
         self._writer = writer
-        self._saved: dict[str, int] = {}
+        self._saved: dict[str, Any] = {}
         self._told: dict[str, int] = {}
         self._failed = False
         self._disk = threading.Lock()
@@ -102,6 +113,8 @@ class Checkpoints:
         """Edge incarnation → the last batch taken of it; the ledger's, once there is one."""
         self.batches_before: dict[str, int] = {}
         """The same of earlier lives, after :meth:`restore`."""
+        self.home_is_back = False
+        """After :meth:`restore`: the latch's file says that home moved, and it has moved back since."""
         self.caught_up: list[Asked] = []
         """What came of events that :meth:`restore` stepped again: to be obeyed once edges can be reached."""
 
@@ -118,7 +131,9 @@ class Checkpoints:
 
     async def save(self) -> None:
         """Write the file if anything moved. A disk that refuses costs memory across a crash, nothing else."""
-        now: dict[str, int] = {state.plan.name: state.sequence for state in self._desk.states()}
+        now: dict[str, Any] = {
+            state.plan.name: (state.sequence, _durable(state)) for state in self._desk.states()
+        }
         if now == self._saved:
             return
         kept = tuple(
@@ -156,7 +171,9 @@ class Checkpoints:
     async def restore(self) -> None:
         """Take over what an earlier judge left, catch up from the journal, and begin its next stretch."""
         await self._restore()
+        self._agree_on_home()
         now = time.time()
+        self._tell_home(now)
         for state in self._desk.states():
             if not state.begun_unix_s:
                 # Prompts that an earlier plan of this name had met are new to these gates.
@@ -180,6 +197,34 @@ class Checkpoints:
             await self._take_over(kept)
         await self._take_batches()
 
+    def _agree_on_home(self) -> None:
+        """Home is where the latch's file says, and the rollout that moved it is promoted: also where a judge
+        was killed before its journal held the promotion. One that was ended since, or begun anew, has not
+        moved it."""
+        moved = self._desk.latch.moved
+        if moved is None:
+            return
+        try:
+            state = self._desk.state(moved.rollout)
+        except KeyError:
+            return
+        anew = state.held is not None and state.held.cause is HoldCause.CONFIGURATION
+        if state.stage in ENDED_STAGES or anew or state.begun_unix_s > moved.unix_s:
+            self.home_is_back = True
+            log.warning("home is back where it was", extra={"rollout": moved.rollout, "stage": state.stage})
+        elif state.stage is not Stage.PROMOTED:
+            log.warning("promoted, as the latch's file says", extra={"rollout": moved.rollout})
+            self._desk.restore(promoted(state, moved.unix_s))
+
+    def _tell_home(self, now: float) -> None:
+        """Every rollout knows whose candidate home is; one that was read now for the first time does not."""
+        moved = None if self.home_is_back else self._desk.latch.moved
+        for state in self._desk.states():
+            name = state.plan.name
+            by = None if moved is None or moved.rollout == name else RolloutName(moved.rollout)
+            if state.home_of != by:
+                self._writer.note(*self._desk.take(name, HomeMoved(by=by, unix_s=now)).notes)
+
     async def _take_over(self, kept: Kept) -> None:
         name = kept.state.plan.name
         try:
@@ -190,20 +235,57 @@ class Checkpoints:
         self._desk.tallies[name] = kept.tally
         caught_up = await self._catch_up(name, kept.state.sequence)
         self._replan(name, fresh.plan, caught_up)
+        caught_up += self._agree(name, fresh)
         state = self._desk.state(name)
-        if fresh.latch is not None:
-            # What the gates said then is shown; the latch's own file decides.
-            self._desk.restore(msgspec.structs.replace(state, latch=fresh.latch, stage=Stage.ROLLED_BACK))
-            return
-        if state.latch is not None and state.latch == kept.state.latch:
-            # Lifted since, and the journal does not tell: starts from nothing.
-            self._desk.restore(
-                msgspec.structs.replace(fresh, sequence=state.sequence, evidence=state.evidence)
-            )
-            return
-        self.caught_up += caught_up
+        for asked in caught_up:
+            effects = tuple(effect for effect in asked.effects if _stands(effect, state))
+            if effects:
+                self.caught_up.append(Asked(effects=effects))
         if state.begun_unix_s:
             await self._take_clusters(state)
+
+    def _agree(self, name: str, fresh: RolloutState) -> list[Asked]:
+        """Let a state say what the latch's file says. Returns what is latched again: a judge was killed
+        before the file held it.
+
+        Args:
+            fresh: what was made of the file alone.
+        """
+        again: list[Asked] = []
+        for tenant, latch in self._desk.state(name).sent_home.items():
+            if tenant not in fresh.sent_home:
+                again.append(self._lifted(name, latch) or Asked(effects=(SendHome(latch=latch),)))
+        state = self._desk.state(name)
+        if fresh.latch is None and state.latch is not None:
+            again.append(self._lifted(name, state.latch) or Asked(effects=(RollBack(latch=state.latch),)))
+            state = self._desk.state(name)
+        state = msgspec.structs.replace(state, sent_home={**state.sent_home, **fresh.sent_home})
+        if fresh.latch is not None:
+            # What the gates said then is shown; the latch's own file decides.
+            state = msgspec.structs.replace(state, latch=fresh.latch, stage=Stage.ROLLED_BACK)
+        self._desk.restore(state)
+        return again
+
+    def _lifted(self, name: str, latch: Latch) -> Asked | None:
+        """Lift what a person had lifted before a judge was killed: the file was opened, and the journal does
+        not tell. None where the file never held this latch."""
+        lifted = next(
+            (
+                one
+                for one in self._desk.latch.lifted
+                if (one.latched.rollback.rollout, one.tenant, one.latched.rollback.unix_s)
+                == (latch.rollout, latch.tenant, latch.unix_s)
+            ),
+            None,
+        )
+        if lifted is None and not latch.durable:
+            return None
+        why = "the latch's file does not hold it any more" if lifted is None else lifted.reason
+        event = Lift(who="the latch's file", why=why, tenant=latch.tenant, unix_s=time.time())
+        asked = self._desk.take(name, event)
+        self._writer.note(*asked.notes)
+        effects = tuple(effect for effect in asked.effects if isinstance(effect, OBEYED))
+        return Asked(effects=effects)
 
     def _replan(self, name: str, plan: RolloutPlan, caught_up: list[Asked]) -> None:
         """The configuration may say something else than it said to the judge before."""
@@ -253,8 +335,8 @@ class Checkpoints:
         asked = self._desk.again(name, event, event.unix_s)
         # Events that were ignored then count too: numbers only rise, also from life to life.
         self._desk.restore(msgspec.structs.replace(self._desk.state(name), sequence=number))
-        if isinstance(event, Lift):
-            caught_up.clear()  # what was rolled back or held before it is no more
+        if isinstance(event, Lift) and event.tenant is None:
+            caught_up.clear()  # what was held before it is no more
         effects = tuple(effect for effect in asked.effects if isinstance(effect, OBEYED))
         if effects:
             caught_up.append(Asked(effects=effects))
@@ -279,6 +361,31 @@ class Checkpoints:
             )
         except EvidenceError as error:
             log.error("prompts met before may count again", extra={"rollout": name, "error": str(error)})
+
+
+def promoted(state: RolloutState, unix_s: float) -> RolloutState:
+    """A rollout whose promotion the latch's file holds, and its journal does not."""
+    return msgspec.structs.replace(
+        state,
+        stage=Stage.PROMOTED,
+        moved=state.plan.tenants,
+        step=max(0, len(state.plan.steps) - 1),
+        suites={},
+        pairs=0,
+        entered_unix_s=unix_s,
+    )
+
+
+def _stands(effect: Effect, state: RolloutState) -> bool:
+    """Whether what an event asked for is still meant after all that came later."""
+    if isinstance(effect, MoveHome):
+        return (effect.by is not None) == (state.stage is Stage.PROMOTED)
+    return True
+
+
+def _durable(state: RolloutState) -> tuple[bool, ...]:
+    latches = [*state.sent_home.values(), *([state.latch] if state.latch is not None else [])]
+    return tuple(one.durable for one in latches)
 
 
 def _events_of(store: EvidenceStore, rows: Sequence[JournalRow]) -> list[tuple[int, Event]]:

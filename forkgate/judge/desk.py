@@ -18,32 +18,36 @@ from forkgate.config.model import Config, RolloutSection
 from forkgate.judge.clusters import Clusters
 from forkgate.judge.forks import Classified, Classifier
 from forkgate.judge.journal import entries_of, whole
+from forkgate.judge.provenance import is_foreign, most_met
 from forkgate.judge.tally import Tally
 from forkgate.state.latch import Latch
 from policies.policy import Policy
 from policies.rollout import (
-    CheckDone,
     CheckKind,
+    ClockStepped,
     Effect,
     EnvironmentSeen,
     Event,
     Hold,
-    Lift,
+    HomeMoved,
     Log,
     Observed,
+    PoolSeen,
     Restarted,
     RollBack,
     RolloutPlan,
     RolloutState,
-    SuiteDone,
+    SendHome,
+    Tick,
     concerns,
     resume,
     start,
     step,
+    steps_of,
     to_do,
 )
 from policies.rollout import Latch as Rollback
-from policies.routes import PoolName
+from policies.routes import PoolName, RolloutName, TenantName
 
 __all__ = ["Asked", "Desk", "Tally", "plan_of"]
 
@@ -78,14 +82,22 @@ class Desk:
     """All rollouts of one judge."""
 
     def __init__(self, config: Config, policies: Mapping[str, Policy], latch: Latch) -> None:
+        self.latch = latch
+        """As it was read when this judge started."""
         self._states: dict[str, RolloutState] = {}
         self.tallies: dict[str, Tally] = {}
         self.clusters: dict[str, Clusters] = {}
         self._classifier = Classifier()
+        self._declared: dict[str, str | None] = {pool.name: pool.environment_digest for pool in config.pools}
         for section in config.rollouts:
             latched = latch.latched.get(section.name)
-            state = start(plan_of(section, policies[section.name]), latched.rollback if latched else None)
-            self._states[section.name] = state
+            plan = plan_of(section, policies[section.name], config)
+            state = start(plan, latched.rollback if latched else None)
+            home = {
+                TenantName(name): msgspec.structs.replace(one.rollback, tenant=TenantName(name))
+                for name, one in latch.tenants.get(section.name, {}).items()
+            }
+            self._states[section.name] = msgspec.structs.replace(state, sent_home=home)
             self.tallies[section.name] = Tally()
             self.clusters[section.name] = Clusters()
 
@@ -133,6 +145,9 @@ class Desk:
         name = item.rollout
         if name not in self._states:
             return Asked()  # of a rollout that the configuration no longer names
+        if isinstance(item, EngineSample) and is_foreign(item, self.compared(name, item.pool)):
+            self.tallies[name].samples_set_aside += 1
+            return Asked()
         asked = self._step(name, Observed(items=(item,), unix_s=unix_s))
         # Counted after the gates were asked: what is for people holds up no rollback.
         return msgspec.structs.replace(asked, forks=self._count(name, (item,)))
@@ -141,10 +156,33 @@ class Desk:
         """Live records: every rollout reads those that concern it."""
         asked = Asked()
         for name, state in self._states.items():
-            mine = tuple(item for item in items if concerns(state.plan, item))
+            mine = self._of_the_compared(name, [item for item in items if concerns(state.plan, item)])
             if mine:
                 asked = asked.and_then(self._step(name, Observed(items=mine, unix_s=unix_s)))
         return asked
+
+    def compared(self, name: str, pool: str) -> str | None:
+        """The environment that a rollout compares of one of its pools; None while it knows none. Raises
+        KeyError."""
+        state, tally = self._states[name], self.tallies[name]
+        if pool not in (state.plan.baseline, state.plan.candidate):
+            return None
+        found = self._declared.get(pool) or tally.environments.get(pool)
+        if found is None:
+            found = most_met(state.environments.get(pool, {}))
+            if found is not None and state.mirrors:
+                tally.environments[pool] = found
+        return found
+
+    def _of_the_compared(self, name: str, records: Sequence[LiveRecord]) -> tuple[LiveRecord, ...]:
+        compared = {pool: self.compared(name, pool) for pool in {record.pool for record in records}}
+        mine = []
+        for record in records:
+            if is_foreign(record, compared[record.pool]):
+                self.tallies[name].record_set_aside(record.pool)
+            else:
+                mine.append(record)
+        return tuple(mine)
 
     def again(self, name: str, event: Event, unix_s: float) -> Asked:
         """An event that an earlier judge took in and kept, for the state that misses it. What it told is kept
@@ -155,17 +193,30 @@ class Desk:
 
     # -- what else happens --------------------------------------------------------------------------------
 
-    def lift(self, name: str, who: str, why: str, unix_s: float) -> Asked:
-        """Raises KeyError for an unknown rollout."""
-        return self._step(name, Lift(who=who, why=why, unix_s=unix_s))
-
-    def check_done(self, name: str, event: CheckDone) -> Asked:
-        """A check has ended."""
+    def take(self, name: str, event: Event) -> Asked:
+        """Something happened to one rollout. Raises KeyError for an unknown one."""
         return self._step(name, event)
 
-    def suite_done(self, name: str, event: SuiteDone) -> Asked:
-        """A suite has been asked to its end."""
-        return self._step(name, event)
+    def would(self, name: str, event: Event) -> tuple[Effect, ...]:
+        """What :meth:`take` would ask for. Raises KeyError."""
+        return step(self._states[name], event)[1]
+
+    def tick(self, unix_s: float) -> Asked:
+        """Time has passed: a stage whose conditions hold by now is left. Most seconds change nothing, and
+        leave nothing behind."""
+        return self._all(Tick(unix_s=unix_s))
+
+    def clock_stepped(self, by_s: float, unix_s: float) -> Asked:
+        """The clock was set; the times that stages have lasted stay what they were."""
+        return self._all(ClockStepped(by_s=by_s, unix_s=unix_s))
+
+    def home_moved(self, by: RolloutName | None, unix_s: float, *, but: str) -> Asked:
+        """Rollout ``but`` moved home, or put it back: every other one is told."""
+        return self._all(HomeMoved(by=by, unix_s=unix_s), but=but)
+
+    def pool_seen(self, pool: str, ready: bool, reason: str, unix_s: float) -> Asked:
+        """A pool was probed for what a rollback would need of it."""
+        return self._all(PoolSeen(pool=PoolName(pool), ready=ready, reason=reason, unix_s=unix_s))
 
     def environment_seen(self, pool: str, endpoint: str, facts: dict[str, str], unix_s: float) -> Asked:
         """An engine has told what it is; only what is new is an event."""
@@ -179,25 +230,47 @@ class Desk:
         return asked
 
     def latched(self, rollback: Rollback) -> None:
-        """A rollback that an earlier judge announced: the rollout stands rolled back from now on."""
+        """A rollback that an earlier judge announced: the rollout, or its tenant, is home from now on."""
         state = self._states[rollback.rollout]
-        fresh = start(state.plan, msgspec.structs.replace(rollback, durable=False))
+        rollback = msgspec.structs.replace(rollback, durable=False)
+        if rollback.tenant is not None:
+            home = {**state.sent_home, rollback.tenant: rollback}
+            self._states[rollback.rollout] = msgspec.structs.replace(state, sent_home=home)
+            return
+        fresh = start(state.plan, rollback)
         self._states[rollback.rollout] = msgspec.structs.replace(
-            fresh, sequence=state.sequence, evidence=state.evidence
+            fresh, sent_home=state.sent_home, sequence=state.sequence, evidence=state.evidence
         )
 
-    def mark_durable(self, name: str, durable: bool) -> None:
-        """What became of the latch's write."""
+    def mark_durable(self, name: str, durable: bool, tenant: str | None = None) -> None:
+        """What became of a latch's write."""
         state = self._states[name]
-        if state.latch is not None and state.latch.durable != durable:
-            latch = msgspec.structs.replace(state.latch, durable=durable)
-            self._states[name] = msgspec.structs.replace(state, latch=latch)
+        latch = state.latch if tenant is None else state.sent_home.get(TenantName(tenant))
+        if latch is None or latch.durable == durable:
+            return
+        latch = msgspec.structs.replace(latch, durable=durable)
+        if tenant is None:
+            state = msgspec.structs.replace(state, latch=latch)
+        else:
+            state = msgspec.structs.replace(state, sent_home={**state.sent_home, TenantName(tenant): latch})
+        self._states[name] = state
 
     # -- steps --------------------------------------------------------------------------------------------
 
+    def _all(self, event: Event, but: str | None = None) -> Asked:
+        asked = Asked()
+        for name in self._states:
+            if name != but:
+                asked = asked.and_then(self._step(name, event))
+        return asked
+
     def _step(self, name: str, event: Event) -> Asked:
         before = self._states[name]
+        if isinstance(event, EnvironmentSeen):
+            self.compared(name, event.pool)  # what was met before it stays what is compared
         state, effects = step(before, event)
+        if state is before and not effects:
+            return Asked()
         self._states[name] = state
         if any(isinstance(effect, Restarted) for effect in effects):
             # Gates that know nothing may learn from a prompt that older ones had met.
@@ -224,6 +297,8 @@ class Desk:
         for effect in effects:
             if isinstance(effect, RollBack):
                 acted[effect.latch.verdict.gate] = "rollback"
+            elif isinstance(effect, SendHome):
+                acted[effect.latch.verdict.gate] = "send home"
             elif isinstance(effect, Hold) and effect.verdict is not None:
                 acted[effect.verdict.gate] = "hold"
         for effect in effects:
@@ -258,11 +333,16 @@ def _same_pools(one: RolloutPlan, other: RolloutPlan) -> bool:
     return (one.baseline, one.candidate) == (other.baseline, other.candidate)
 
 
-def plan_of(section: RolloutSection, policy: Policy) -> RolloutPlan:
-    """What the configuration says of a rollout."""
+def plan_of(section: RolloutSection, policy: Policy, config: Config) -> RolloutPlan:
+    """What the configuration says of a rollout, every tenant by name."""
     wanted = {
         CheckKind.SELF_CHECK: section.checks.self_check,
         CheckKind.QUICK_CHECK: section.checks.quick_check,
+    }
+    declared = {
+        pool.name: pool.environment_digest
+        for pool in config.pools
+        if pool.environment_digest is not None and pool.name in (section.baseline, section.candidate)
     }
     return RolloutPlan(
         name=section.name,
@@ -270,6 +350,14 @@ def plan_of(section: RolloutSection, policy: Policy) -> RolloutPlan:
         candidate=section.candidate,
         policy=policy,
         percent=section.shadow.percent,
-        canary_tenants=section.canary.tenants,
         checks=tuple(kind for kind, is_wanted in wanted.items() if is_wanted),
+        start=section.start,
+        shadow_stage=section.shadow_stage,
+        steps=steps_of(
+            section.steps, rollout=section.name, configured=[tenant.name for tenant in config.tenants]
+        ),
+        observe=section.observe,
+        max_tenants_home=section.max_tenants_home,
+        flip_in_flight=section.flip_in_flight,
+        declared=declared,
     )

@@ -20,7 +20,7 @@ from comparator.evidence import JournalEntry, PlanRow
 from comparator.evidence.export import json_safe
 from comparator.evidence.journal import JournalError
 from comparator.evidence.rows import OBSERVED, STATE
-from policies.rollout import Event, Lift, Observed, RolloutPlan, RolloutState, Stage
+from policies.rollout import Event, Lift, Observed, RolloutPlan, RolloutState, Start
 from policies.verdict import Verdict
 
 SNAPSHOT_EVERY = 10_000
@@ -41,8 +41,10 @@ def entries_of(before: RolloutState, after: RolloutState, event: Event) -> tuple
         after: what :func:`policies.rollout.step` made of it.
         event: what it was given; its evidence concerns this rollout.
     """
+    if after is before:
+        return ()  # it told nothing new, and nobody has to know that it came
     if isinstance(event, Observed):
-        if before.stage is Stage.ROLLED_BACK or not event.items:
+        if not before.listens or not event.items:
             return ()  # ignored by the table
         kind, items, body = OBSERVED, event.items, b""
     else:
@@ -129,8 +131,8 @@ def whole(verdict: Verdict) -> str:
 
 def _due(before: RolloutState, after: RolloutState, event: Event) -> bool:
     return (
-        isinstance(event, Lift)
-        or before.stage is not after.stage
+        isinstance(event, Lift | Start)
+        or before.place != after.place
         or before.plan is not after.plan
         or before.evidence // SNAPSHOT_EVERY != after.evidence // SNAPSHOT_EVERY
     )

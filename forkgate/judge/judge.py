@@ -13,12 +13,15 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from comparator.comparison import Comparison
-from comparator.evidence import ComparisonDone, Drop, Pin
+from comparator.evidence import ComparisonDone, Drop, EvidenceError, Pin
 from comparator.pair import ForkSeen
-from comparator.records import CaptureId, EngineSample, LiveRecord
+from comparator.records import Arm, CaptureId, EngineSample, LiveRecord
 from forkgate.checks.report import CheckReport
 from forkgate.judge.actor import Actor
 from forkgate.judge.checkpoint import Checkpoints
@@ -29,9 +32,31 @@ from forkgate.judge.latchkeeper import Written
 from forkgate.judge.ports import MirrorPort
 from forkgate.judge.publisher import FlipDone, Publisher
 from forkgate.judge.starts import Starts
-from forkgate.judge.writer import EvidenceWriter
+from forkgate.judge.writer import EvidenceWriter, Note
 from forkgate.telemetry.instruments import Instruments
-from policies.rollout import CheckAnswer, CheckDone, CheckKind, Publish, Stage, SuiteDone
+from policies.rollout import (
+    Abort,
+    Advance,
+    CheckAnswer,
+    CheckDone,
+    CheckKind,
+    Declined,
+    Effect,
+    Lift,
+    MoveHome,
+    Pause,
+    Publish,
+    Resume,
+    RollBack,
+    RollBackNow,
+    RolloutState,
+    RunCheck,
+    RunSuites,
+    SendHome,
+    Stage,
+    Start,
+    SuiteDone,
+)
 from policies.rollout import Latch as Rollback
 from policies.routes import RolloutName
 from policies.verdict import Answer
@@ -44,8 +69,20 @@ FLIPS_KEPT = 1_000
 """Rollbacks remembered with their numbers, for people and the bench."""
 LIFT_S = 5.0
 """How long a lift waits for the pair that decided the rollback to be aborted and stored."""
+KEPT_S = 5.0
+"""How long a step on waits for the journal to hold it; then it is taken all the same, and told."""
 _CHECK_ANSWERS = {Answer.PASS: CheckAnswer.PASSED, Answer.FAIL: CheckAnswer.FAILED}
 """Any other answer of a check means that it could not be made."""
+
+
+_Places = dict[str, tuple[str, int]]
+"""Rollout → where it stands, and how often it had entered a stage by then."""
+Word = Start | Pause | Resume | Advance | RollBackNow | Abort | Lift
+"""What a person may say to a rollout."""
+
+
+class LatchUnwritableError(Exception):
+    """The disk would not let go of a latch: it stands, and so does what it holds."""
 
 
 class Judge:
@@ -67,7 +104,11 @@ class Judge:
         self.flips: deque[FlipDone] = deque(maxlen=FLIPS_KEPT)
         self.live_requests: Counter[str] = Counter()
         """Live requests by pool since this judge started."""
+        self.attribute: Callable[[Sequence[LiveRecord]], Sequence[LiveRecord]] = lambda records: records
+        """Says of live records who answered them, as far as their answers do not: ``LiveAnswers``."""
         self._actor = Actor(publisher, instruments, desk.state)
+        self._moving = False
+        """A move of home is being tried again."""
         publisher.listener = self
 
     def attach(self, mirror: MirrorPort, starts: Starts | None = None) -> None:
@@ -97,9 +138,9 @@ class Judge:
 
     def live(self, records: Sequence[LiveRecord]) -> None:
         decided_s = time.monotonic()
+        records = self.attribute(records)
         asked = self.desk.observe_live(records, time.time())
-        self.obey(asked, decided_s)
-        self.writer.note(*asked.notes, *self._checkpoints.taken())
+        self._carry_out(asked, decided_s, *self._checkpoints.taken())
         self.live_requests.update(record.pool for record in records)
         self.instruments.live(records)
 
@@ -113,10 +154,15 @@ class Judge:
             name, reason = rollback.rollout, rollback.verdict.reason
             log.error(
                 "an edge was told of a rollback without a latch: it stands",
-                extra={"rollout": name, "edge": edge.incarnation, "epoch": announced[name]},
+                extra={"rollout": name, "tenant": rollback.tenant, "edge": edge.incarnation},
             )
             self.desk.latched(rollback)
             self.writer.note(snapshot(self.desk.state(name), time.time()))
+            if rollback.tenant is not None:
+                self._actor.spawn(
+                    self.publisher.publish(f"rollback of {rollback.tenant} in {name}: {reason}")
+                )
+                continue
             if self.starts is not None:
                 self.starts.stop(name, reason)
             self._actor.spawn(self._mirror.stop_rollout(name, reason))
@@ -136,9 +182,7 @@ class Judge:
 
     def fork_seen(self, event: ForkSeen) -> None:
         decided_s = time.monotonic()
-        asked = self.desk.observe(event, time.time())
-        self.obey(asked, decided_s)
-        self.writer.note(event, *asked.notes)
+        self._carry_out(self.desk.observe(event, time.time()), decided_s, event)
         log.info(
             "fork seen",
             extra={
@@ -167,11 +211,11 @@ class Judge:
             facts=report.facts,
             unix_s=time.time(),
         )
-        self._take(self.desk.check_done(rollout, event))
+        self._take(self.desk.take(rollout, event))
 
-    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str, whole: bool) -> None:
-        event = SuiteDone(suite=suite, stage=stage, summary=summary, whole=whole, unix_s=time.time())
-        self._take(self.desk.suite_done(rollout, event))
+    def suite_done(self, rollout: str, suite: str, look: str, summary: str, whole: bool) -> None:
+        event = SuiteDone(suite=suite, look=look, summary=summary, whole=whole, unix_s=time.time())
+        self._take(self.desk.take(rollout, event))
 
     # -- forkgate.judge.engine_watch.Listener -------------------------------------------------------------
 
@@ -181,6 +225,34 @@ class Judge:
     def environment_seen(self, pool: str, endpoint: str, facts: dict[str, str]) -> None:
         self._take(self.desk.environment_seen(pool, endpoint, facts, time.time()))
 
+    def pool_seen(self, pool: str, ready: bool, reason: str) -> None:
+        """A pool was probed for what a rollback would need of it."""
+        self._take(self.desk.pool_seen(pool, ready, reason, time.time()))
+
+    # -- time ---------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Once a second."""
+        self._take(self.desk.tick(time.time()))
+        for state in self.desk.states():
+            if state.stage is Stage.PROMOTED and not self._moving and not self.publisher.has_moved(state):
+                # The disk refused, or a judge was killed between the decision and the write.
+                self._actor.spawn(self._move_again(state))
+
+    def clock_stepped(self, by_s: float) -> None:
+        """The clock behind every event's time was set."""
+        self._take(self.desk.clock_stepped(by_s, time.time()))
+
+    async def _move_again(self, state: RolloutState) -> None:
+        self._moving = True
+        try:
+            plan = state.plan
+            await self.publisher.move_home(
+                plan.name, plan.candidate, f"{plan.name}: home is {plan.candidate} now"
+            )
+        finally:
+            self._moving = False
+
     # -- what all evidence goes through -------------------------------------------------------------------
 
     async def _compared(self, comparison: Comparison, incarnation: str | None, sequence: int | None) -> None:
@@ -188,23 +260,67 @@ class Judge:
         comparison = self.desk.arrived(comparison)
         # Before it is stored: a store that fails costs evidence, never a rollback.
         asked = self.desk.observe(comparison, time.time())
-        self.obey(asked, decided_s)
-        for pair in comparison.pairs:
-            reason = pair.set_aside.value if pair.set_aside else None
-            self.instruments.pair(comparison.rollout, pair.right.arm.value, reason)
+        places = self._places() if _upward(asked.effects) else None
+        if places is None:
+            self.obey(asked, decided_s)
+        self.instruments.comparison(comparison)
         for fork in asked.forks:
             self._tell(comparison, fork)
-        await self.writer.keep(
-            ComparisonDone(comparison=comparison, incarnation=incarnation, sequence=sequence), *asked.notes
-        )
+        try:
+            await self.writer.keep(
+                ComparisonDone(comparison=comparison, incarnation=incarnation, sequence=sequence),
+                *asked.notes,
+            )
+        finally:
+            if places is not None:
+                self.obey(self._still(asked, places), decided_s)
 
     def _take(self, asked: Asked) -> None:
-        """What is no comparison: obeyed, then kept."""
-        self.obey(asked, time.monotonic())
-        self.writer.note(*asked.notes)
+        """What is no comparison."""
+        self._carry_out(asked, time.monotonic())
+
+    def _carry_out(self, asked: Asked, decided_s: float, *notes: Note) -> None:
+        """Obey and keep. A way home is obeyed first and kept by and by; a step on is kept first, so that a
+        judge that is killed in between leaves a successor that knows of it."""
+        if _upward(asked.effects):
+            self._actor.spawn(self._keep_then_obey(asked, decided_s, self._places(), notes))
+            return
+        self.obey(asked, decided_s)
+        self.writer.note(*notes, *asked.notes)
+
+    async def _keep_then_obey(
+        self, asked: Asked, decided_s: float, places: _Places, notes: Sequence[Note]
+    ) -> None:
+        await self._keep(*notes, *asked.notes)
+        self.obey(self._still(asked, places), decided_s)
+
+    async def _keep(self, *notes: Note) -> None:
+        try:
+            await self.writer.kept(*notes, limit_s=KEPT_S)
+        except EvidenceError as error:
+            log.error("a step is taken before the journal holds it", extra={"error": str(error)})
+
+    def _places(self) -> _Places:
+        return {state.plan.name: (state.place, state.looks) for state in self.desk.states()}
+
+    def _still(self, asked: Asked, places: _Places) -> Asked:
+        """Without what is to be begun in a place that its rollout has left meanwhile: something may have sent
+        it home. A table is made of the states as they are, so it is made anyway."""
+        now = self._places()
+        effects = tuple(
+            effect
+            for effect in asked.effects
+            if not isinstance(effect, RunCheck | RunSuites | MoveHome)
+            or now[effect.rollout] == places[effect.rollout]
+        )
+        return msgspec.structs.replace(asked, effects=effects)
 
     def _tell(self, comparison: Comparison, fork: Classified) -> None:
-        self.instruments.fork(comparison.rollout, fork.arm.value, fork.attribution.fork_class.value)
+        plan = self.desk.state(comparison.rollout).plan
+        pool = plan.candidate if fork.arm is Arm.CANDIDATE else plan.baseline
+        self.instruments.fork(
+            comparison.rollout, pool, fork.arm.value, fork.environment, fork.attribution.fork_class.value
+        )
         log.info(
             "fork classified",
             extra={
@@ -233,18 +349,28 @@ class Judge:
             )
         )
 
-    def obey(self, asked: Asked, decided_s: float) -> None:
-        """Carry effects out, in order. ``decided_s``: when their cause was here, on the monotonic clock."""
-        self._actor.obey(asked.effects, decided_s)
+    def obey(self, asked: Asked, decided_s: float) -> list[asyncio.Task[Any]]:
+        """Carry effects out, in order. Returns the flips that are under way for it.
+
+        Args:
+            decided_s: when their cause was here, on the monotonic clock.
+        """
+        flips = self._actor.obey(asked.effects, decided_s)
+        for effect in asked.effects:
+            if isinstance(effect, MoveHome):
+                told = self.desk.home_moved(effect.by, time.time(), but=effect.rollout)
+                self._carry_out(told, decided_s)
+        return flips
 
     # -- forkgate.judge.publisher.FlipListener ------------------------------------------------------------
 
     def flip_published(self, rollback: Rollback, written: Written, epoch: int) -> None:
-        self.desk.mark_durable(rollback.rollout, written.durable)
+        self.desk.mark_durable(rollback.rollout, written.durable, rollback.tenant)
         deciding = rollback.verdict.deciding_id
-        # The pair that decided is what people will look at: it may end by itself, all others are aborted.
-        why = rollback.verdict.reason
-        self._actor.spawn(self._mirror.stop_rollout(rollback.rollout, why, spare=deciding))
+        if rollback.tenant is None:
+            # The pair that decided is what people will look at: it may end by itself, all others are aborted.
+            why = rollback.verdict.reason
+            self._actor.spawn(self._mirror.stop_rollout(rollback.rollout, why, spare=deciding))
         if deciding is not None:
             self.writer.note(
                 Pin(
@@ -263,6 +389,7 @@ class Judge:
             "rolled back" if not done.missing else "rolled back, but some edges have not said so",
             extra={
                 "rollout": done.rollout,
+                **({} if done.tenant is None else {"tenant": done.tenant}),
                 "epoch": done.epoch,
                 "durable": done.durable,
                 "flip_s": round(done.seconds, 6),
@@ -272,33 +399,67 @@ class Judge:
             },
         )
 
-    def latch_durable(self, rollout: str) -> None:
-        self.desk.mark_durable(rollout, True)
+    def latch_durable(self, rollout: str, tenant: str | None) -> None:
+        with contextlib.suppress(KeyError):  # of a rollout that the configuration no longer names
+            self.desk.mark_durable(rollout, True, tenant)
 
-    # -- a person's lift ----------------------------------------------------------------------------------
+    # -- a person's word ----------------------------------------------------------------------------------
 
-    async def lift(self, name: str, who: str, why: str) -> bool:
-        """Open a latch and start the rollout again. False when the disk would not let go of the latch.
+    async def act(self, name: str, event: Word) -> tuple[str, ...]:
+        """Do what a person says, or nothing.
+
+        It is journalled, and then obeyed, before this returns; a way home is obeyed first. It comes to its
+        end whatever becomes of whoever asked.
+
+        Returns:
+            What stands in the way, a sentence each; empty when it was done.
 
         Raises:
             KeyError: no such rollout.
+            LatchUnwritableError: the disk would not let go of a latch, which stands.
         """
-        state = self.desk.state(name)
-        keeper = self.publisher.keeper
-        if state.stage is Stage.ROLLED_BACK:
-            await self._end_what_was_spared(name)
-        if state.stage is Stage.ROLLED_BACK and name in keeper.latch.latched:
-            written = await self.publisher.lift(name, why, time.time())
-            if not written.durable:
-                return False
-        asked = self.desk.lift(name, who, why, time.time())
-        self.writer.note(*asked.notes)
-        # The table is waited for: whoever lifts is told the epoch under which it holds.
-        publishing = [effect for effect in asked.effects if isinstance(effect, Publish)]
-        self._actor.obey((one for one in asked.effects if not isinstance(one, Publish)), time.monotonic())
-        for effect in publishing:
+        return await asyncio.shield(self._actor.under_way(self._act(name, event)))
+
+    async def _act(self, name: str, event: Word) -> tuple[str, ...]:
+        reasons = _declined(self.desk.would(name, event))
+        if reasons:
+            self._take(self.desk.take(name, event))
+            return reasons
+        if isinstance(event, Lift):
+            await self._open_latch(self.desk.state(name), event)
+        asked = self.desk.take(name, event)
+        if reasons := _declined(asked.effects):  # something came in between
+            self._take(asked)
+            return reasons
+        decided_s, places = time.monotonic(), self._places()
+        tables = [effect for effect in asked.effects if isinstance(effect, Publish)]
+        rest = tuple(effect for effect in asked.effects if not isinstance(effect, Publish))
+        asked = msgspec.structs.replace(asked, effects=rest)
+        if isinstance(event, RollBackNow | Abort):
+            flips = self.obey(asked, decided_s)
+            await self._keep(*asked.notes)
+        else:
+            await self._keep(*asked.notes)
+            flips = self.obey(self._still(asked, places), decided_s)
+        # Whoever said it is told the epoch under which it holds.
+        if flips:
+            await asyncio.wait(flips)
+        for effect in tables:
             await self._actor.publish(effect.rollout, effect.cause)
-        return True
+        return ()
+
+    async def _open_latch(self, state: RolloutState, lift: Lift) -> None:
+        name, keeper = state.plan.name, self.publisher.keeper
+        if lift.tenant is not None:
+            latched = lift.tenant in keeper.latch.tenants.get(name, {})
+        else:
+            latched = state.stage is Stage.ROLLED_BACK and name in keeper.latch.latched
+            if state.stage is Stage.ROLLED_BACK:
+                await self._end_what_was_spared(name)
+        if latched:
+            written = await self.publisher.lift(name, lift.why, lift.unix_s, lift.tenant)
+            if not written.durable:
+                raise LatchUnwritableError(written.error or "the disk refused")
 
     async def _end_what_was_spared(self, name: str) -> None:
         """The pair that decided a rollback must not decide the next one: it ends while the latch still
@@ -311,3 +472,13 @@ class Judge:
     async def settle(self, timeout_s: float) -> None:
         """Let what is under way come to its end: no flip is abandoned half-way by a shutdown."""
         await self._actor.settle(timeout_s)
+
+
+def _declined(effects: Iterable[Effect]) -> tuple[str, ...]:
+    return tuple(reason for effect in effects if isinstance(effect, Declined) for reason in effect.reasons)
+
+
+def _upward(effects: Sequence[Effect]) -> bool:
+    """A table follows, and it sends nobody home."""
+    moves = any(isinstance(effect, Publish | MoveHome) for effect in effects)
+    return moves and not any(isinstance(effect, RollBack | SendHome) for effect in effects)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from comparator.comparison import Comparison
 from forkgate.checks.report import CheckReport
 from policies.policy import Level
-from policies.rollout import CheckKind, Stage
+from policies.rollout import CheckKind
 from proxy.link.values import Capture, EdgeIdentity
 
 
@@ -120,7 +120,7 @@ class SuitePort(Protocol[SuiteT]):
     def start(
         self,
         rollout: str,
-        stage: Stage,
+        stage: str,
         suite: SuiteT,
         done: Collection[tuple[str, int]],
         sink: Callable[[Comparison], Awaitable[None]],

@@ -26,6 +26,7 @@ from forkgate.judge.engine_watch import EngineWatch
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.mirrors import open_checks, open_mirror
+from forkgate.judge.provenance import LiveAnswers
 from forkgate.judge.publisher import Publisher
 from forkgate.judge.replay import Replayer
 from forkgate.judge.rollout_view import rollout_observed
@@ -33,6 +34,7 @@ from forkgate.judge.settings import JudgeSettings
 from forkgate.judge.starts import Starts, kept_samples
 from forkgate.judge.views import Views
 from forkgate.judge.writer import EvidenceWriter
+from forkgate.state.home import HomeUnclear, home_moved
 from forkgate.state.latch import Latch, LatchFile
 from forkgate.state.lock import Locked, StateLock
 from forkgate.state.paths import StatePaths
@@ -99,12 +101,15 @@ class JudgeProcess:
         keeper = LatchKeeper(LatchFile(self.paths.latch), self._all_latched)
         keeper.open()
         self._recall(keeper)
+        self._at_home(keeper)
         policies = {rollout.name: frozen(self.settings.policies[rollout.name]) for rollout in config.rollouts}
         desk = self._desk(keeper, {name: one.policy for name, one in policies.items()})
         writer = self._writer()
         writer.start()
         checkpoints = Checkpoints(self.paths.rollouts, desk, writer)
         await checkpoints.restore()
+        if checkpoints.home_is_back:
+            keeper.recall(keeper.latch.with_home(None), "the latch does not hold that home is back yet")
         publisher = Publisher(
             home=config.home,
             pools=pools(config),
@@ -122,7 +127,7 @@ class JudgeProcess:
             [page.reader] if page else [],
             {"service.name": "forkgate", "service.instance.id": sidecar_name(config)},
             [tenant.name for tenant in config.tenants],
-            lambda: self._observed(server, publisher, desk, writer, mirror),
+            lambda: self._observed(server, publisher, desk, writer, mirror, fleet),
             lambda: [rollout_observed(state, starts) for state in desk.states()],
         )
         judge = Judge(desk, publisher, writer, instruments, checkpoints)
@@ -130,7 +135,7 @@ class JudgeProcess:
             fleet = Fleet(config, open_engine)
         except FleetError as error:
             raise StartError(str(error)) from error
-        mirror = open_mirror(config, fleet, judge, ledger)
+        mirror = open_mirror(config, fleet, judge, ledger, desk.compared)
         starts = Starts(
             open_checks(config, fleet),
             SuiteRuns(mirror),
@@ -139,6 +144,7 @@ class JudgeProcess:
             judge,
         )
         judge.attach(mirror, starts)
+        judge.attribute = LiveAnswers(fleet).attribute
         watch = EngineWatch(fleet, desk.states, judge)
         watch.on_record = writer.note
         _share_budgets(mirror, checkpoints)
@@ -161,7 +167,7 @@ class JudgeProcess:
             mirror,
             Replayer(config, fleet, self.paths.evidence, writer.keys),
         )
-        admin = AdminServer(self.paths.admin_socket, views)
+        admin = AdminServer(self.paths.admin_socket, views, config.admin)
         views.page = page
         await self._listen(admin, page, server)
         fleet.start()
@@ -174,7 +180,7 @@ class JudgeProcess:
             judge.obey(asked, time.monotonic())
         judge.begin()
         self._say_ready(publisher.table.epoch, keeper.durable)
-        upkeep = self._upkeep(publisher, checkpoints, mirror, page)
+        upkeep = self._upkeep(judge, publisher, checkpoints, mirror, page)
         upkeep.append(asyncio.create_task(watch.run(), name="engine samples"))
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
@@ -245,11 +251,25 @@ class JudgeProcess:
             keeper.recall(latch, f"{self.paths.latch}: does not hold the rollback of {', '.join(new)}")
             log.error("rollbacks that were announced without a latch still stand", extra={"rollouts": new})
 
+    def _at_home(self, keeper: LatchKeeper) -> None:
+        """A home that moved by a rollout which the configuration has taken up, or names no more, did not."""
+        latch = keeper.latch
+        candidates = {rollout.name: rollout.candidate for rollout in self.config.rollouts}
+        try:
+            moved = home_moved(latch, self.config.home, candidates)
+        except HomeUnclear as error:
+            raise StartError(str(error)) from error
+        if moved != latch.moved:
+            keeper.recall(
+                latch.with_home(moved), f"{self.paths.latch}: says where home was under another file"
+            )
+
     def _desk(self, keeper: LatchKeeper, policies: dict[str, Policy]) -> Desk:
         desk = Desk(self.config, policies, keeper.latch)
         for state in desk.states():
-            if state.latch is not None:
-                desk.mark_durable(state.plan.name, keeper.durable)
+            desk.mark_durable(state.plan.name, keeper.durable)
+            for tenant in state.sent_home:
+                desk.mark_durable(state.plan.name, keeper.durable, tenant)
         return desk
 
     async def _listen(self, admin: AdminServer, page: MetricsPage | None, server: LinkServer) -> None:
@@ -267,7 +287,13 @@ class JudgeProcess:
                 log.error("running without metrics", extra={"error": str(error)})
 
     def _observed(
-        self, server: LinkServer, publisher: Publisher, desk: Desk, writer: EvidenceWriter, mirror: Mirror
+        self,
+        server: LinkServer,
+        publisher: Publisher,
+        desk: Desk,
+        writer: EvidenceWriter,
+        mirror: Mirror,
+        fleet: Fleet,
     ) -> Observed:
         balance = server.ledger.balance()
         spent = {status.rollout: status.spent for status in mirror.status()}
@@ -290,10 +316,21 @@ class JudgeProcess:
                 for rollout, its in spent.items()
                 for pool, count in its.requests_by_pool.items()
             },
+            live_set_aside={
+                (name, pool): count
+                for name, tally in desk.tallies.items()
+                for pool, count in tally.live_set_aside.items()
+            },
+            environments={key: len(urls) for key, urls in fleet.environments().items()},
         )
 
     def _upkeep(
-        self, publisher: Publisher, checkpoints: Checkpoints, mirror: Mirror, page: MetricsPage | None
+        self,
+        judge: Judge,
+        publisher: Publisher,
+        checkpoints: Checkpoints,
+        mirror: Mirror,
+        page: MetricsPage | None,
     ) -> list[asyncio.Task[None]]:
         """What is looked after once a second, each by a task of its own: a disk that hangs in one must not
         keep the others waiting."""
@@ -303,10 +340,13 @@ class JudgeProcess:
             nonlocal offset_s
             stepped_s = time.time() - time.monotonic() - offset_s
             if abs(stepped_s) > CLOCK_STEP_S:
-                # Durations are monotonic and do not care; queues look at the age of captures again.
+                # Durations are monotonic and do not care; queues look at the age of captures again, and a
+                # stage has lasted as long as before.
                 log.warning("the clock was stepped", extra={"by_s": round(stepped_s, 3)})
                 offset_s += stepped_s
                 mirror.poke()
+                judge.clock_stepped(stepped_s)
+            judge.tick()
 
         async def latch() -> None:
             """The latch's way to a disk that refused it."""
@@ -315,8 +355,7 @@ class JudgeProcess:
                 written = await keeper.hold(keeper.latch, self.config.judge.latch_s)
                 if written.durable:
                     log.info("the rollback latch is durable now")
-                    for name in keeper.latch.latched:
-                        publisher.latch_durable(name)
+                    publisher.latch_durable()
 
         async def metrics() -> None:
             """The page's way to a port that somebody else held."""

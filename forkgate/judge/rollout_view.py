@@ -4,37 +4,50 @@ says with all that is needed to follow it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from comparator.evidence.export import json_safe
+from forkgate.judge.plan_view import next_command
 from forkgate.judge.ports import SuiteProgress
 from forkgate.judge.starts import Starts
 from forkgate.judge.tally import Tally
 from forkgate.telemetry import RolloutObserved
-from policies.rollout import RolloutState
+from policies.rollout import Latch, RolloutState, blocked_by
+from policies.routes import TenantName
+
+_NO_EPOCHS: Mapping[str, int] = {}
 
 
 def rollout_view(
     state: RolloutState,
     tally: Tally,
+    unix_s: float,
     *,
     progress: Sequence[SuiteProgress] = (),
     checking: bool = False,
     latch_epoch: int | None = None,
+    tenant_epochs: Mapping[str, int] = _NO_EPOCHS,
 ) -> dict[str, Any]:
     """
     Args:
+        unix_s: now, by the judge's clock.
         progress: of the suites that are under way.
         checking: a check runs.
         latch_epoch: under which its rollback was announced.
+        tenant_epochs: under which tenants were sent home.
     """
     plan = state.plan
     return {
         "name": plan.name,
         "state": state.stage.value,
+        "place": state.place,
+        "paused": msgspec.to_builtins(state.paused),
+        "ended": msgspec.to_builtins(state.ended),
+        "blocked_by": list(blocked_by(state, unix_s)),
+        "next": next_command(state, unix_s),
         "held": None if state.held is None else state.held.reason,
         "hold": msgspec.to_builtins(state.held),
         "baseline": plan.baseline,
@@ -46,7 +59,13 @@ def rollout_view(
             "alpha": plan.policy.alpha,
             "on_fail": plan.policy.on_fail.value,
         },
-        "canary_tenants": list(plan.canary_tenants),
+        "canary_tenants": list(plan.tenants),
+        "on_candidate": list(state.routed),
+        "home": state.home,
+        "tenants_home": [
+            _latched(latch, tenant_epochs.get(tenant)) for tenant, latch in state.sent_home.items()
+        ],
+        "old_pool": msgspec.to_builtins(state.pools.get(plan.baseline)),
         "checks": _checks(state, checking),
         "suites": _suites(state, progress),
         "comparisons": tally.comparisons,
@@ -58,6 +77,8 @@ def rollout_view(
         "candidate_failed": tally.failed,
         "set_aside": tally.set_aside,
         "set_aside_reasons": dict(tally.reasons),
+        "live_set_aside": dict(tally.live_set_aside),
+        "samples_set_aside": tally.samples_set_aside,
         "controls": tally.controls,
         "control_forks": tally.control_forks,
         "fork_classes": {arm: dict(classes) for arm, classes in tally.by_class.classes.items()},
@@ -66,8 +87,11 @@ def rollout_view(
         },
         "encoding_mismatches": state.encoding_mismatches,
         "evidence": state.evidence,
-        "latched": _latched(state, latch_epoch),
+        "latched": None if state.latch is None else _latched(state.latch, latch_epoch),
         "verdicts": [_verdict(state, name) for name in plan.policy.gates],
+        "tenant_verdicts": [
+            _verdict(state, name, tenant) for name in plan.policy.tenant_gates for tenant in state.counted
+        ],
     }
 
 
@@ -79,7 +103,7 @@ def rollout_observed(state: RolloutState, starts: Starts) -> RolloutObserved:
         stage=state.stage.value,
         held=None if state.held is None else state.held.cause.value,
         verdicts=state.verdicts,
-        suites={one.suite: (one.run, one.asked) for one in progress if one.stage == state.stage},
+        suites={one.suite: (one.run, one.asked) for one in progress if one.stage == state.look},
     )
 
 
@@ -101,7 +125,7 @@ def _checks(state: RolloutState, checking: bool) -> list[dict[str, Any]]:
 
 
 def _suites(state: RolloutState, progress: Sequence[SuiteProgress]) -> list[dict[str, Any]]:
-    under_way = {one.suite: one for one in progress if one.stage == state.stage}
+    under_way = {one.suite: one for one in progress if one.stage == state.look}
     told = []
     for name, digest in state.plan.suites.items():
         found, one = state.suites.get(name), under_way.get(name)
@@ -121,11 +145,10 @@ def _suites(state: RolloutState, progress: Sequence[SuiteProgress]) -> list[dict
     return told
 
 
-def _latched(state: RolloutState, epoch: int | None) -> dict[str, Any] | None:
-    latch = state.latch
-    if latch is None:
-        return None
+def _latched(latch: Latch, epoch: int | None) -> dict[str, Any]:
     return {
+        "tenant": latch.tenant,
+        "who": latch.who,
         "reason": latch.verdict.reason,
         "gate": latch.verdict.gate,
         "deciding_id": latch.verdict.deciding_id,
@@ -137,9 +160,10 @@ def _latched(state: RolloutState, epoch: int | None) -> dict[str, Any] | None:
     }
 
 
-def _verdict(state: RolloutState, name: str) -> dict[str, Any]:
-    verdict = state.verdict(name)
-    alpha = state.plan.alphas[name]
+def _verdict(state: RolloutState, name: str, tenant: TenantName | None = None) -> dict[str, Any]:
+    verdict = state.verdict(name, tenant)
+    whose = None if verdict.tenant is None else TenantName(verdict.tenant)
+    alpha = state.alpha(name, whose)
     told: dict[str, Any] = json_safe(msgspec.to_builtins(verdict))
     told["rollback_threshold_nats"] = _threshold(verdict.rollback_nats, alpha.rollback)
     told["promotion_threshold_nats"] = _threshold(verdict.promotion_nats, alpha.promotion)
@@ -148,4 +172,4 @@ def _verdict(state: RolloutState, name: str) -> dict[str, Any]:
 
 def _threshold(log_e: float | None, alpha: float) -> float | None:
     """Where a log e-value decides; None for a gate that has none."""
-    return None if log_e is None else -math.log(alpha)
+    return None if log_e is None or alpha <= 0.0 else -math.log(alpha)

@@ -17,7 +17,7 @@ from forkgate.checks.report import CheckReport
 from forkgate.judge.ports import CheckPort, SuiteEnd, SuitePort, SuiteProgress
 from forkgate.judge.writer import EvidenceWriter
 from policies.policy import Level
-from policies.rollout import CheckKind, Stage
+from policies.rollout import CheckKind
 from policies.verdict import Answer
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 KEPT_S = 60.0
 """What reading a suite's kept answers may take before all of it is asked again."""
 
-Done = Callable[[str, str, Stage], Awaitable[Collection[tuple[str, int]]]]
-"""(rollout, suite's digest, stage) → (sample, pass) that the evidence store holds. Raises EvidenceError."""
+Done = Callable[[str, str, str], Awaitable[Collection[tuple[str, int]]]]
+"""(rollout, suite's digest, look) → (sample, pass) that the evidence store holds. Raises EvidenceError."""
 
 
 class Listener(Protocol):
@@ -36,7 +36,7 @@ class Listener(Protocol):
 
     async def sample_finished(self, comparison: Comparison) -> None: ...
 
-    def suite_done(self, rollout: str, suite: str, stage: Stage, summary: str, whole: bool) -> None: ...
+    def suite_done(self, rollout: str, suite: str, look: str, summary: str, whole: bool) -> None: ...
 
 
 class Starts:
@@ -70,9 +70,13 @@ class Starts:
         task = asyncio.create_task(self._check(rollout, kind, level), name=f"{kind} of {rollout}")
         self._running[rollout] = task
 
-    def suites(self, rollout: str, stage: Stage, names: Sequence[str]) -> None:
-        """Ask these suites."""
-        self._order(rollout, lambda: self._ask(rollout, stage, tuple(names)))
+    def suites(self, rollout: str, look: str, names: Sequence[str]) -> None:
+        """Ask these suites.
+
+        Args:
+            look: of which stage; samples carry it.
+        """
+        self._order(rollout, lambda: self._ask(rollout, look, tuple(names)))
 
     def stop(self, rollout: str, why: str) -> None:
         """End this rollout's check and suites. What was ordered before is not started any more."""
@@ -118,22 +122,22 @@ class Starts:
         del self._running[rollout]
         self._listener.check_done(rollout, kind, report)
 
-    async def _ask(self, rollout: str, stage: Stage, names: tuple[str, ...]) -> None:
+    async def _ask(self, rollout: str, look: str, names: tuple[str, ...]) -> None:
         for name in names:
             suite = self._loaded[rollout][name]
             done: Collection[tuple[str, int]] = ()
             try:
-                done = await self._done(rollout, suite.digest, stage)
+                done = await self._done(rollout, suite.digest, look)
             except EvidenceError as error:
                 # Asked twice, counted once: it costs tokens and no verdict.
                 log.error(
                     "what was kept of a suite is unknown, all of it is asked",
                     extra={"rollout": rollout, "suite": name, "error": str(error)},
                 )
-            self._suites.start(rollout, stage, suite, done, self._listener.sample_finished, self._finished)
+            self._suites.start(rollout, look, suite, done, self._listener.sample_finished, self._finished)
             log.info(
                 "suite begins",
-                extra={"rollout": rollout, "suite": name, "stage": stage, "kept_before": len(done)},
+                extra={"rollout": rollout, "suite": name, "look": look, "kept_before": len(done)},
             )
 
     def _finished(self, end: SuiteEnd) -> None:
@@ -142,7 +146,7 @@ class Starts:
                 "suite broken off", extra={"rollout": end.rollout, "suite": end.suite, "why": end.stopped}
             )
             return
-        self._listener.suite_done(end.rollout, end.suite, Stage(end.stage), end.summary, end.whole)
+        self._listener.suite_done(end.rollout, end.suite, end.stage, end.summary, end.whole)
 
     def _order(self, rollout: str, work: Callable[[], Awaitable[None]]) -> None:
         line = self._lines.setdefault(rollout, asyncio.Lock())
@@ -166,11 +170,11 @@ def kept_samples(writer: EvidenceWriter, since: Callable[[str], float]) -> Done:
         since: when a rollout's gates started from nothing.
     """
 
-    async def kept(rollout: str, digest: str, stage: Stage) -> frozenset[tuple[str, int]]:
+    async def kept(rollout: str, digest: str, look: str) -> frozenset[tuple[str, int]]:
         since_s = since(rollout)
 
         def ask(store: EvidenceStore) -> frozenset[tuple[str, int]]:
-            return frozenset(store.samples_done(rollout, digest, stage, since_s))
+            return frozenset(store.samples_done(rollout, digest, look, since_s))
 
         found: frozenset[tuple[str, int]] = await writer.call(ask, KEPT_S)
         return found

@@ -13,15 +13,27 @@ import msgspec
 from comparator.evidence import EvidenceError, Keyring
 from forkgate.admin.port import KeepingPort, Refused, Verb
 from forkgate.fleet import Fleet
-from forkgate.judge.judge import Judge
+from forkgate.judge.judge import Judge, LatchUnwritableError, Word
 from forkgate.judge.keeping import EvidenceKeeping
+from forkgate.judge.plan_view import plan_view
 from forkgate.judge.replay import Replayer
 from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.settings import JudgeSettings
 from forkgate.state.paths import StatePaths
 from forkgate.supervisor.plan import sidecar_name
 from forkgate.telemetry import MetricsPage
-from policies.rollout import RolloutState, Stage
+from policies.rollout import (
+    Abort,
+    Advance,
+    Lift,
+    Pause,
+    Resume,
+    RollBackNow,
+    RolloutState,
+    Stage,
+    Start,
+)
+from policies.routes import TenantName
 from proxy.ledger import Balance
 from proxy.link.server import LinkServer
 from proxy.mirror import Mirror
@@ -115,22 +127,27 @@ class Views:
         return self._rollout(self._state(name))
 
     def plan(self, name: str) -> dict[str, Any]:
-        return {"rollout": self.rollout(name)}
+        return plan_view(self._state(name), time.time())
 
     async def act(
         self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
     ) -> dict[str, Any]:
-        state = self._state(name)
-        if verb is not Verb.LIFT or tenant is not None:
-            raise Refused(409, f"rollout {name!r} cannot be told to {verb} yet", code="blocked")
-        if state.stage is not Stage.ROLLED_BACK and state.held is None:
+        self._state(name)
+        event = _word(verb, who, reason, None if tenant is None else TenantName(tenant), time.time())
+        keeper = self._judge.publisher.keeper
+        try:
+            blocked = await self._judge.act(name, event)
+        except LatchUnwritableError as error:
+            whose = name if tenant is None else f"{tenant} in {name}"
             raise Refused(
-                409, f"rollout {name!r} is {state.stage.value}, there is nothing to lift", code="not_latched"
-            )
-        if not await self._judge.lift(name, who, reason):
-            trouble = self._judge.publisher.keeper.trouble
-            raise Refused(503, f"rollout {name!r} stays rolled back: {trouble}", code="latch_unwritable")
-        return {"rollout": self.rollout(name), "epoch": self._judge.publisher.table.epoch}
+                503, f"rollout {name!r}: the rollback of {whose} stands: {error}", code="latch_unwritable"
+            ) from error
+        if blocked:
+            told = "\n".join(f"  - {reason}" for reason in blocked)
+            raise Refused(409, f"rollout {name!r}: {verb} is not possible now:\n{told}", code="blocked")
+        troubles = [] if keeper.durable else [f"not durable yet: {keeper.trouble or 'being written'}"]
+        epoch = self._judge.publisher.table.epoch
+        return {"rollout": self.rollout(name), "epoch": epoch, "troubles": troubles}
 
     async def replay(self, capture_id: str, replicate: int, arm: str) -> dict[str, Any]:
         return await self._replayer.replay(capture_id, replicate, arm)
@@ -152,6 +169,13 @@ class Views:
         keeper = self._judge.publisher.keeper
         if not keeper.durable:
             found.append(f"the rollback latch is not durable: {keeper.trouble or 'being written'}")
+        for state in self._judge.desk.states():
+            if state.stage is Stage.PROMOTED and not self._judge.publisher.has_moved(state):
+                why = keeper.trouble or "being written"
+                found.append(f"rollout {state.plan.name} is promoted and home has not moved: {why}")
+            old = state.pools.get(state.plan.baseline)
+            if old is not None and not old.ready and state.routed:
+                found.append(f"pool {state.plan.baseline} could not take everything back: {old.reason}")
         if not self._server.ledger.balance().balanced:
             found.append("the ledger does not balance")
         return found
@@ -167,18 +191,25 @@ class Views:
 
     def _rollout(self, state: RolloutState) -> dict[str, Any]:
         plan = state.plan
-        latched = self._judge.publisher.keeper.latch.latched.get(plan.name)
+        latch = self._judge.publisher.keeper.latch
+        latched = latch.latched.get(plan.name)
+        tenants = latch.tenants.get(plan.name, {})
         starts = self._judge.starts
         return {
             **rollout_view(
                 state,
                 self._judge.desk.tallies[plan.name],
+                time.time(),
                 progress=starts.progress(plan.name) if starts is not None else (),
                 checking=starts is not None and starts.checking(plan.name),
                 latch_epoch=latched.epoch if latched is not None else None,
+                tenant_epochs={tenant: one.epoch for tenant, one in tenants.items()},
             ),
             "shadow": self._shadow(plan.name),
             "load": self._load(plan.name, (plan.baseline, plan.candidate)),
+            "compared_environments": {
+                pool: self._judge.desk.compared(plan.name, pool) for pool in (plan.baseline, plan.candidate)
+            },
         }
 
     def _shadow(self, rollout: str) -> dict[str, Any] | None:
@@ -218,6 +249,25 @@ class Views:
             except (OSError, msgspec.DecodeError, KeyError):
                 return []
         return self._addresses
+
+
+def _word(verb: Verb, who: str, why: str, tenant: TenantName | None, unix_s: float) -> Word:
+    match verb:
+        case Verb.ROLLBACK:
+            return RollBackNow(who=who, why=why, tenant=tenant, unix_s=unix_s)
+        case Verb.LIFT:
+            return Lift(who=who, why=why, tenant=tenant, unix_s=unix_s)
+        case _:
+            return _WORDS[verb](who=who, why=why, unix_s=unix_s)
+
+
+_WORDS: dict[Verb, type[Start | Pause | Resume | Advance | Abort]] = {
+    Verb.START: Start,
+    Verb.PAUSE: Pause,
+    Verb.RESUME: Resume,
+    Verb.PROMOTE: Advance,
+    Verb.ABORT: Abort,
+}
 
 
 def _balance(balance: Balance) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import socket
 import msgspec
 
 from forkgate.config.model import Config
+from forkgate.state.home import home_moved
 from forkgate.state.latch import Latch
 from forkgate.state.paths import StatePaths
+from policies.rollout import steps_of
 from policies.routes import MirrorRule, Pool, PoolName, RouteTable, TenantName
 from proxy.edge.settings import EdgeSettings, Identity
 
@@ -32,12 +34,14 @@ def pools(config: Config) -> tuple[Pool, ...]:
 
 
 def canary_routes(config: Config, stopped: frozenset[str]) -> dict[TenantName, PoolName]:
-    """Tenant → candidate for every rollout that is not stopped."""
+    """Tenant → candidate for every tenant whom some step of a rollout that is not stopped moves."""
+    configured = [tenant.name for tenant in config.tenants]
     return {
         tenant: rollout.candidate
         for rollout in config.rollouts
         if rollout.name not in stopped
-        for tenant in rollout.canary.tenants
+        for step in steps_of(rollout.steps, rollout=rollout.name, configured=configured)
+        for tenant in step.tenants
     }
 
 
@@ -50,26 +54,56 @@ def mirror_rules(config: Config, stopped: frozenset[str]) -> tuple[MirrorRule, .
     )
 
 
+def first_home(config: Config, last: RouteTable | None, latch: Latch) -> PoolName:
+    """Where home is, as far as the latch's file or the last table tell.
+
+    Edges on a machine of their own have no latch, and go by the last table: home is where it says if a
+    rollout of the configuration may have moved it there, and none is known to stand rolled back.
+
+    Raises:
+        HomeUnclear: the latch's file says that home moved, and no rollout of the configuration did that.
+    """
+    candidates = {rollout.name: rollout.candidate for rollout in config.rollouts}
+    moved = home_moved(latch, config.home, candidates)
+    if moved is not None:
+        return PoolName(moved.pool)
+    if latch != Latch() or last is None:
+        return config.home  # whoever keeps a latch here would have written it down
+    may = {pool for name, pool in candidates.items() if name not in last.rolled_back}
+    return last.home if last.home in may else config.home
+
+
 def first_table(config: Config, last: RouteTable | None, latch: Latch) -> RouteTable:
     """What edges route by until a judge speaks.
 
     The last table of the life before, as far as today's configuration and latch still allow it: a canary
     tenant stays where it was across a restart, but nobody becomes a canary without a judge. Anything
     changed raises the epoch, so that no edge takes this table for the other.
+
+    Raises:
+        HomeUnclear: see :func:`first_home`.
     """
     floor = max(latch.epoch, last.epoch if last is not None else 0)
     stopped = frozenset(latch.latched)
+    home = first_home(config, last, latch)
     if last is None:
-        return RouteTable(
-            epoch=floor + 1, home=config.home, pools=pools(config), cause="first start, no judge yet"
-        )
+        return RouteTable(epoch=floor + 1, home=home, pools=pools(config), cause="first start, no judge yet")
     allowed = canary_routes(config, stopped)
+    sent_home = {
+        (tenant, rollout.candidate)
+        for rollout in config.rollouts
+        for tenant in latch.tenants.get(rollout.name, {})
+    }
     rules = set(mirror_rules(config, stopped))
     kept = msgspec.structs.replace(
         last,
-        home=config.home,
+        home=home,
         pools=pools(config),
-        routes={tenant: pool for tenant, pool in last.routes.items() if allowed.get(tenant) == pool},
+        routes={
+            tenant: pool
+            for tenant, pool in last.routes.items()
+            if allowed.get(tenant) == pool and (tenant, pool) not in sent_home
+        },
         mirrors=tuple(rule for rule in last.mirrors if rule in rules),
     )
     if kept == last and last.epoch == floor:

@@ -75,6 +75,7 @@ class Supervisor:
         Raises:
             Locked: another supervisor uses this state directory.
             ListenError: an address cannot be listened on.
+            HomeUnclear: home moved, and the configuration does not tell of it.
             OSError: the state directory cannot be made.
         """
         self.paths.create()

@@ -130,7 +130,7 @@ def test_lift_after_the_checkpoint_is_taken_in_again_with_what_followed(tmp_path
             bench.judge.fork_seen(fork_seen())
             await eventually(lambda: bench.judge.flips)
             await bench.checkpoints.save()
-            assert await bench.judge.lift(NAME, "me", "driver fixed")
+            assert await bench.lift(NAME, "me", "driver fixed")
             await evidence(bench, 3, 5)
             state = bench.desk.state(NAME)
         async with Bench(tmp_path) as bench:
@@ -153,7 +153,7 @@ def test_lift_that_the_journal_lost_starts_from_nothing(tmp_path: Path) -> None:
             bench.judge.fork_seen(fork_seen())
             await eventually(lambda: bench.judge.flips)
             await bench.checkpoints.save()
-            assert await bench.judge.lift(NAME, "me", "driver fixed")
+            assert await bench.lift(NAME, "me", "driver fixed")
         rows(tmp_path / "evidence.db", "DELETE FROM journal WHERE kind = 'Lift'")
         async with Bench(tmp_path) as bench:
             state = bench.desk.state(NAME)
@@ -189,7 +189,7 @@ def test_ignored_events_do_not_make_older_ones_count_twice(tmp_path: Path) -> No
             bench.judge.fork_seen(fork_seen())
             await eventually(lambda: bench.judge.flips)
             await evidence(bench, 1, 4)  # ignored
-            assert await bench.judge.lift(NAME, "me", "driver fixed")
+            assert await bench.lift(NAME, "me", "driver fixed")
             await evidence(bench, 4, 6)
             state = bench.desk.state(NAME)
         for _ in range(2):

@@ -235,7 +235,7 @@ def test_lift_opens_the_latch_on_disk_and_starts_the_rollout_again(tmp_path: Pat
         async with Bench(tmp_path) as bench:
             bench.judge.fork_seen(fork_seen())
             await eventually(lambda: bench.judge.flips)
-            assert await bench.judge.lift("old-to-new", "me", "driver fixed")
+            assert await bench.lift("old-to-new", "me", "driver fixed")
             assert bench.desk.state("old-to-new").stage is Stage.CANARY
             assert bench.server.tables[-1].routes == {"acme": "new"}
             assert bench.mirror.resumed == ["old-to-new"]
@@ -262,7 +262,7 @@ def test_lift_that_the_disk_refuses_leaves_the_rollback_standing(
 
             with monkeypatch.context() as patched:
                 patched.setattr(os, "pwrite", full)
-                assert not await bench.judge.lift("old-to-new", "me", "why not")
+                assert not await bench.lift("old-to-new", "me", "why not")
             assert bench.desk.state("old-to-new").stage is Stage.ROLLED_BACK
             assert "old-to-new" in bench.keeper.latch.latched
             assert bench.server.tables[-1].routes == {}
@@ -309,7 +309,7 @@ def test_rollback_that_was_lifted_since_does_not_come_back_from_a_late_edge(tmp_
             bench.judge.fork_seen(fork_seen())
             await eventually(lambda: bench.judge.flips)
             epoch = bench.judge.flips[-1].epoch
-            assert await bench.judge.lift("old-to-new", "ann", "known and fixed")
+            assert await bench.lift("old-to-new", "ann", "known and fixed")
             bench.judge.rolled_back(EDGE, {"old-to-new": epoch})
             assert bench.desk.state("old-to-new").stage is not Stage.ROLLED_BACK
 
@@ -326,7 +326,7 @@ def test_lift_that_waits_in_line_keeps_what_is_latched_meanwhile(tmp_path: Path)
             )
             bench.publisher.listener = None  # the desk knows no such rollout
             rolling = asyncio.create_task(bench.publisher.roll_back(other, 0.0))
-            lifting = asyncio.create_task(bench.judge.lift("old-to-new", "ann", "known and fixed"))
+            lifting = asyncio.create_task(bench.lift("old-to-new", "ann", "known and fixed"))
             assert await lifting
             await rolling
             assert set(bench.keeper.latch.latched) == {"other"}
@@ -523,10 +523,10 @@ def test_frozen_that_changed_between_two_starts_is_never_mixed_and_waits_for_a_p
             assert "policy (digest sha256:" in state.held.reason
             assert ("Before, it was held: encoding mismatch" in state.held.reason) is held_before
             assert state.gates == {name: gate.initial() for name, gate in state.plan.policy.gates.items()}
-            assert (state.stage, state.evidence) == (Stage.SHADOW, before.evidence)  # home; numbers go on
+            assert (state.stage, state.evidence) == (Stage.PENDING, before.evidence)  # home; numbers go on
             assert not bench.publisher.table.routes
             assert bench.desk.tallies["old-to-new"].pairs == 0
-            assert await bench.judge.lift("old-to-new", "me", "meant so")
+            assert await bench.lift("old-to-new", "me", "meant so")
             assert bench.desk.state("old-to-new").stage is Stage.CANARY
             await bench.judge.comparison_finished(comparison(equal_pair("c-3")), "edge-1", 3)
             assert bench.desk.state("old-to-new").gates["token_equality"].pairs == 1  # type: ignore[union-attr]
@@ -603,7 +603,7 @@ def test_pair_that_decided_a_rollback_ends_before_the_lift(tmp_path: Path) -> No
                 await stop(name, reason, spare=spare)
 
             bench.mirror.stop_rollout = stopping  # type: ignore[method-assign]
-            assert await bench.judge.lift("old-to-new", "me", "driver fixed")
+            assert await bench.lift("old-to-new", "me", "driver fixed")
             assert stages == [Stage.ROLLED_BACK]
             assert bench.mirror.spared[-1] is None
             assert bench.mirror.resumed == ["old-to-new"]

@@ -57,7 +57,7 @@ def test_check_that_did_not_pass_holds_until_a_lift_makes_it_again(
                 f"self_check {word}: 3 of 10 prompts forked",
             )
             assert bench.publisher.table.routes == {}
-            assert await bench.judge.lift(ROLLOUT, "ana", "batch size fixed")
+            assert await bench.lift(ROLLOUT, "ana", "batch size fixed")
             await eventually(lambda: len(bench.checks.asked) == 2)
             assert bench.checks.asked[1][1] is CheckKind.SELF_CHECK
 
@@ -151,7 +151,7 @@ def test_lift_lets_gates_learn_from_every_prompt_again(tmp_path: Path) -> None:
             assert not bench.desk.arrived(comparison(pair(), cluster="p")).repeat
             bench.judge.fork_seen(fork_seen())
             await eventually(lambda: bench.judge.flips)
-            assert await bench.judge.lift(ROLLOUT, "ana", "fixed")
+            assert await bench.lift(ROLLOUT, "ana", "fixed")
             assert not bench.desk.arrived(comparison(pair(), cluster="p")).repeat
 
     run(main())

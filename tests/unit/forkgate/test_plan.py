@@ -21,7 +21,7 @@ tenants:
   - {name: acme, api_key_sha256: ["%s"]}
   - {name: globex}
 rollouts:
-  - {name: r, baseline: old, candidate: new, policy: audit, global_seed: s, canary: {tenants: [acme]}}
+  - {name: r, baseline: old, candidate: new, policy: audit, global_seed: s, steps: [{tenants: [acme]}]}
 """ % ("ab" * 32)
 
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from comparator.comparison import Comparison
-from comparator.evidence import EvidenceError, EvidenceReader, EvidenceStore, JournalEntry
+from comparator.evidence import EvidenceError, EvidenceReader, EvidenceStore
 from comparator.evidence.journal import decode_items, encode_items
 from comparator.evidence.rows import OBSERVED, STATE
 from comparator.pair import ForkSeen

@@ -75,7 +75,7 @@ def test_edge_that_routes_by_an_old_table_is_behind() -> None:
 
 def test_suggested_commands_find_the_same_sidecar() -> None:
     state, _ = step(start(plan()), Observed(items=(fork_seen("c"),), unix_s=1.0))
-    rollout = {**rollout_view(state, Tally(), latch_epoch=3), "shadow": None, "load": None}
+    rollout = {**rollout_view(state, Tally(), 2.0, latch_epoch=3), "shadow": None, "load": None}
     lines = rollout_lines(rollout, named(Path("my folder/f.yaml"), None))
     assert "  why: forkgate evidence show c --config 'my folder/f.yaml'" in lines
     assert (
