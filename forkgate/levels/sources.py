@@ -201,7 +201,8 @@ class Evidence:
 
     def verdicts(self) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]:
         """Stored verdicts, as plain data, and the policy that they are of."""
-        return list(self.head.get("verdicts") or ()), self.head.get("policy")
+        policy = self.head.get("policy")
+        return list(self.head.get("verdicts") or ()), policy if isinstance(policy, Mapping) else None
 
     def side(self, arm: str) -> Side:
         """``baseline`` or ``candidate`` of a bundle: the environment that its answers were signed by."""
@@ -228,7 +229,7 @@ class Evidence:
                 f"--evidence {shown(self.path)}: has no record of the {arm}: give A and B; or let the engine "
                 "serve its record (the reference engine, or forkgate's plugin)"
             )
-        pools = told.get("pools") or ()
+        pools: list[Any] = list(told.get("pools") or ())
         name = str(pools[0]) if len(pools) == 1 else arm
         return _of_documents([*environments, *artifacts], f"{self.path} ({arm})", name)
 
