@@ -164,6 +164,8 @@ async def _whole_road(rootfs: Path) -> None:
         release = Release(directory, rootfs, values(old.url, new.url))
         async with release.running():
             await _confined(release)
+            assert await release.ask("before") == 200
+            await _started_by_command(release)
             assert await release.ask("does it fork") == 200
 
             async def rolled_back() -> bool:
@@ -171,7 +173,7 @@ async def _whole_road(rootfs: Path) -> None:
 
             await eventually_async(rolled_back, "the rollback of a candidate that forks")
             # No client met the candidate: it was a copy that forked.
-            assert [body["prompt"] for body in live(old)] == ["does it fork"]
+            assert [body["prompt"] for body in live(old)] == ["before", "does it fork"]
             assert live(new) == []
             await _seen_from_outside(release)
             assert await release.ask("after") == 200
@@ -200,6 +202,21 @@ async def _confined(release: Release) -> None:
             refused = await asyncio.to_thread(pod.execute, "touch", path)
             assert "Read-only file system" in refused.stderr or "Permission denied" in refused.stderr
         assert (await asyncio.to_thread(pod.execute, "touch", "/tmp/x")).returncode == 0
+
+
+async def _started_by_command(release: Release) -> None:
+    """A rollout waits for a person, as the chart leaves it; then copies are made."""
+    assert (await release.status())["rollouts"][0]["state"] == "pending"
+    verb = ("forkgate", "rollout", "start", "old-to-new", "--reason", "first look")
+    started = await asyncio.to_thread(release.judge.execute, *verb)
+    assert started.returncode == 0, started.stderr
+
+    async def copies() -> bool:
+        found = await release.status()
+        mirrors = [one["epoch"] == found["epoch"] for one in found["edges"]]
+        return bool(found["rollouts"][0]["state"] == "shadow" and all(mirrors))
+
+    await eventually_async(copies, "a rollout that makes copies")
 
 
 async def _seen_from_outside(release: Release) -> None:

@@ -145,6 +145,7 @@ def test_notes_say_the_next_command_in_each_mode() -> None:
     for name in SETS:
         told = notes(values_of(name))
         assert "kubectl -n inference exec forkgate-judge-0 -- forkgate status" in told
+        assert 'forkgate rollout start a100-to-h100 --reason "..."' in told
         assert "forkgate rollout show a100-to-h100" in told
     assert "helm/link-certificates --namespace inference --name forkgate" in notes(values_of("first"))
     assert "link-certificates" not in notes(values_of("full"))  # cert-manager makes them
