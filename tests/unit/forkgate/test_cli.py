@@ -91,7 +91,7 @@ def test_lift_without_a_reason_is_a_usage_error(tmp_path: Path) -> None:
     assert forkgate("rollout", "lift", "r", "--state-dir", str(tmp_path)).returncode == 2
     done = forkgate("rollout", "lift", "r", "--reason", " ", "--state-dir", str(tmp_path))
     assert done.returncode == 2
-    assert "say why it is safe to go on" in done.stderr
+    assert "--reason: is empty, say why to lift it" in done.stderr
 
 
 def test_judge_that_says_nonsense_is_reported_not_traced(tmp_path: Path) -> None:

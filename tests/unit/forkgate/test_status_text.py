@@ -78,12 +78,10 @@ def test_suggested_commands_find_the_same_sidecar() -> None:
     rollout = {**rollout_view(state, Tally(), 2.0, latch_epoch=3), "shadow": None, "load": None}
     lines = rollout_lines(rollout, named(Path("my folder/f.yaml"), None))
     assert "  why: forkgate evidence show c --config 'my folder/f.yaml'" in lines
-    assert (
-        "  lift it with: forkgate rollout lift old-to-new --reason '...' --config 'my folder/f.yaml'" in lines
-    )
+    assert "  next: forkgate rollout lift old-to-new --reason '...' --config 'my folder/f.yaml'" in lines
     assert any(
         line.startswith(
-            "  ROLLED BACK at epoch 3, 1970-01-01 00:00:01 UTC, by token_equality: 1 of 1 pairs forked"
+            "  ROLLED BACK at epoch 3, 1970-01-01 00:00:01 UTC (not durable yet), by token_equality: 1 of 1 pairs"
         )
         for line in lines
     )
@@ -142,7 +140,7 @@ def test_engine_says_when_it_answered_last() -> None:
 
 
 def viewed(state: RolloutState, **rest: Any) -> dict[str, Any]:
-    return {**rollout_view(state, Tally(), **rest), "shadow": None, "load": None}
+    return {**rollout_view(state, Tally(), 2.0, **rest), "shadow": None, "load": None}
 
 
 def test_check_that_failed_is_told_with_the_way_on() -> None:
@@ -157,23 +155,23 @@ def test_check_that_failed_is_told_with_the_way_on() -> None:
     assert "  self check failed: 2 of 10 forked" in lines
     assert "  quick check to do" in lines
     assert "  HELD until somebody has looked (check): self_check failed: 2 of 10 forked" in lines
-    assert "  go on with: forkgate rollout lift old-to-new --reason '...'" in lines
+    assert "  next: forkgate rollout lift old-to-new --reason '...'" in lines
     assert standing(rollout) is Exit.INCONCLUSIVE
 
 
 def test_where_canary_tenants_go_now_is_told() -> None:
     made = start(plan())
-    assert "  their live traffic goes to new now" in rollout_lines(viewed(made))
-    home = "  their live traffic goes home now, none of it to new"
+    assert "  live traffic on new: acme" in rollout_lines(viewed(made))
+    home = "  live traffic goes home now, none of it to new"
     assert home in rollout_lines(viewed(start(plan(checks=(CheckKind.SELF_CHECK,)))))
     forked, _ = step(made, Observed(items=(fork_seen("c"),), unix_s=1.0))
     assert home in rollout_lines(viewed(forked))
     slow = holds.plan(holds.Slow(says=((Answer.FAIL, False),))).policy
     held, _ = step(start(plan(policy=slow)), holds.ITEM)
     assert held.held is not None
-    assert "  their live traffic goes to new now" in rollout_lines(viewed(held))
+    assert "  live traffic on new: acme" in rollout_lines(viewed(held))
     assert not [
-        line for line in rollout_lines(viewed(start(plan(canary_tenants=())))) if "live traffic" in line
+        line for line in rollout_lines(viewed(start(plan(steps=())))) if "live traffic" in line
     ]
 
 
@@ -192,7 +190,7 @@ def test_suite_under_way_and_forks_by_class_are_told() -> None:
         "level: statistical\nalpha: 0.05\ngates: {rule_cases: {}}\nsuites: {starter: {passes: 5}}", "p"
     ).with_suites({"starter": "sha256:" + "0" * 64})
     at = SuiteProgress(
-        suite="starter", stage="canary", asked=5000, run=1200, failed=0, passage=1, passes=5, waiting="busy"
+        suite="starter", stage="canary-1", asked=5000, run=1200, failed=0, passage=1, passes=5, waiting="busy"
     )
     rollout = viewed(start(plan(policy=policy)), progress=[at])
     rollout |= {"fork_classes": {"candidate": {"tie_flip": 3, "truncation": 1}}, "pairs": 40}
