@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         more = its["cpu_us_per_pair"] - told["plain"]["cpu_us_per_pair"]
         sys.stdout.write(
             f"{way:<7} {its['pairs_per_cpu_s']:>6.0f} pairs a second of CPU, {its['pairs_per_s']:>6.0f} a "
-            f"second, {its['cpu_us_per_pair']:>6.0f} us ({more:+.0f}) and {its['bytes_per_pair']:>6.0f} bytes "
+            f"second, {its['cpu_us_per_pair']:>6.0f} us ({more:+.0f}), {its['bytes_per_pair']:>6.0f} bytes "
             "a pair\n"
         )
     return 0

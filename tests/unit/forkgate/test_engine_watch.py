@@ -8,8 +8,12 @@ from typing import Any
 
 import msgspec
 
+from comparator.evidence import RecordSeen
 from comparator.records import EngineSample, Fact
 from engines.base import Engine, EngineOptions, EngineUnavailable, Load, Probe
+from engines.identity import Identity
+from engines.identity.canonical import parse
+from engines.identity.record import from_json
 from forkgate.fleet import Fleet
 from forkgate.judge.engine_watch import EngineWatch, facts_of
 from policies.rollout import RolloutState, Stage, start
@@ -17,6 +21,8 @@ from tests.support.engines import FakeEngine, load
 from tests.support.judging import config
 from tests.support.waiting import eventually
 from tests.unit.policies.test_rollout import plan
+
+RECORD = Identity(fields={"engine": "vllm"}, about={"captured_at": "2026-11-30"})
 
 
 class Told:
@@ -29,6 +35,11 @@ class Told:
 
     def environment_seen(self, pool: str, endpoint: str, facts: dict[str, str]) -> None:
         self.seen.append((pool, endpoint, facts))
+
+
+class Recorded(FakeEngine):
+    async def probe(self) -> Probe:
+        return msgspec.structs.replace(await super().probe(), record=RECORD)
 
 
 class Silent(FakeEngine):
@@ -156,5 +167,25 @@ def test_samples_say_which_environment_was_there(tmp_path: Path) -> None:
         assert of_old == ["", "sha256:" + "a" * 64]
         assert ("old", "http://127.0.0.1:9001", {"environment_digest": "sha256:" + "a" * 64}) in told.seen
         await fleet.close()
+
+    asyncio.run(main())
+
+
+def test_a_record_that_an_engine_serves_is_handed_on_whole(tmp_path: Path) -> None:
+    async def main() -> None:
+        records: list[RecordSeen] = []
+        fleet = Fleet(config(tmp_path), lambda base_url, _options, **_tls: Recorded(base_url))
+        watch = EngineWatch(fleet, list, Told())
+        watch.on_record = records.append
+        fleet.start()
+        await eventually(lambda: len(records) == 2)
+        await fleet.close()
+        assert {(one.pool, one.endpoint) for one in records} == {
+            ("old", "http://127.0.0.1:9001"),
+            ("new", "http://127.0.0.1:9002"),
+        }
+        for one in records:
+            assert (one.kind, one.digest) == ("environment/1", RECORD.digest)
+            assert from_json(parse(one.document)) == RECORD
 
     asyncio.run(main())
