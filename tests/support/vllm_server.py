@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -71,8 +71,23 @@ class Vllm:
     """One server a precision, started when first asked for and kept to the end (about 1.3 GB each). Answers
     are kept too: each is generated once however many tests read it."""
 
-    def __init__(self, python: str, model_dir: pathlib.Path) -> None:
+    def __init__(
+        self,
+        python: str,
+        model_dir: pathlib.Path,
+        *flags: str,
+        variables: Mapping[str, str] | None = None,
+        folder: pathlib.Path | None = None,
+    ) -> None:
+        """Args:
+        flags: more of them, for every server.
+        variables: of the environment, likewise.
+        folder: where it is started. ``python -m`` imports from there before anything that is installed.
+        """
         self._python = python
+        self._flags = flags
+        self._variables = variables or {}
+        self._folder = folder
         self.model_dir = model_dir
         self._servers: dict[str, _Server] = {}
         self._answers: dict[tuple[str, Ask, int, int], list[Exchange]] = {}
@@ -87,6 +102,12 @@ class Vllm:
         """PID of the server of this precision."""
         self.url(dtype)
         return self._servers[dtype].process.pid
+
+    def log(self, dtype: str) -> str:
+        """All that this server has written so far."""
+        self.url(dtype)
+        log = self._servers[dtype].log
+        return os.pread(log.fileno(), os.fstat(log.fileno()).st_size, 0).decode(errors="replace")
 
     def answers(self, dtype: str, ask: Ask, *, concurrent: int, run: int = 0) -> list[Exchange]:
         """Greedy answers, this many at a time."""
@@ -129,9 +150,11 @@ class Vllm:
         # A long prompt that runs whole when alone is cut into pieces in a crowd, as in production. On some
         # CPUs the number of rows alone moves no logit, and this does.
         command += ["--enable-scale-out", "--max-num-batched-tokens", str(BATCHED_TOKENS)]
-        environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", **self._variables}
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in stop(), after the process that writes it
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        process = subprocess.Popen(
+            [*command, *self._flags], stdout=log, stderr=log, env=environment, cwd=self._folder
+        )
         server = _Server(url=f"http://127.0.0.1:{port}", process=process, log=log)
         deadline_s = time.monotonic() + START_S
         while not _healthy(server.url):
