@@ -188,7 +188,7 @@ def test_no_secret_stands_in_a_manifest(name: str) -> None:
 def test_edges_are_not_given_what_only_the_judge_reads() -> None:
     (edge,) = read_yaml(configuration(rendered("full"), "edge"))
     (judge,) = read_yaml(configuration(rendered("full"), "judge"))
-    assert {"admin", "evidence", "telemetry"} <= judge.keys()
+    assert {"admin", "evidence", "telemetry", "hooks"} <= judge.keys()
     assert {"admin", "evidence", "telemetry", "hooks"}.isdisjoint(edge.keys())
     assert "credential_file" in str(judge)
     assert "credential_file" not in str(edge)

@@ -138,6 +138,25 @@ ROWS = (
                 unit="reqps",
             ),
             Panel(
+                title="Endpoints by environment",
+                told="More than one digest in a pool is two environments under one name.",
+                queries=(("forkgate_pool_endpoints", "{{forkgate_pool}} {{forkgate_environment}}"),),
+            ),
+            Panel(
+                title="Requests by environment",
+                told="The digest that answered, as the engines' own answers told it.",
+                queries=(
+                    (
+                        (
+                            "sum by (forkgate_pool, forkgate_environment) "
+                            f"(rate(forkgate_live_requests_total[{RATE}]))"
+                        ),
+                        "{{forkgate_pool}} {{forkgate_environment}}",
+                    ),
+                ),
+                unit="reqps",
+            ),
+            Panel(
                 title="Requests by tenant",
                 told="Tenants that the configuration names; all others are `other`.",
                 queries=(
