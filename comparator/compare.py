@@ -31,6 +31,8 @@ DECLARED_DIGEST = "declared_environment_digest"
 COMPARED_DIGEST = "compared_environment_digest"
 """The same where none is declared: the digest of the environment that the comparison began with. Old and new
 replicas of a pool are two environments, and are never averaged."""
+DIGEST_BY = "environment_digest_by"
+"""How the digest of who answered is known, in a word; "answer" where the answer itself told it."""
 
 # Facts that are settings rather than circumstances: known on both arms and different means that another
 # question was asked. batch_size, cache_salt and the like are circumstances.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from comparator.compare import compare
+from comparator.compare import DIGEST_BY, compare
 from comparator.comparison import SampleRef, Score
 from comparator.evidence.rows import Shown, StoredExchange, StoredFork, StoredPair
 from comparator.evidence.trace import Sameness, Trace, trace_pair
@@ -33,6 +33,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
     engine: str
     environment_digest: str
+    environment_by: str | None
+    """How it is known, where the answer itself did not tell it."""
     outcome: str
     error: str | None
     finish_reason: str | None
@@ -217,6 +219,11 @@ def _ends(left: StoredExchange, right: StoredExchange) -> OutcomeDifference:
     )
 
 
+def _by_another(exchange: Exchange) -> str | None:
+    how = exchange.facts.get(DIGEST_BY)
+    return None if how is None or how.value in (None, "answer") else str(how.value)
+
+
 def _side(stored: StoredExchange, fork_index: int | None) -> Side:
     exchange = stored.exchange
     digest = exchange.environment_digest
@@ -231,6 +238,7 @@ def _side(stored: StoredExchange, fork_index: int | None) -> Side:
         endpoint=exchange.endpoint,
         engine=exchange.engine,
         environment_digest=str(digest.value) if digest.value is not None else f"unknown: {digest.unknown}",
+        environment_by=_by_another(exchange),
         outcome=exchange.outcome.value,
         error=exchange.error,
         finish_reason=exchange.finish_reason,

@@ -95,6 +95,8 @@ def _arm_line(side: Side) -> str:
         parts.append(printable(side.error))
     where = f"{short(side.pool)} {short(side.endpoint)} {short(side.engine)}"
     environment = f"environment {short(side.environment_digest)}"
+    if side.environment_by is not None:
+        environment += f", told by its {short(side.environment_by)}"
     return f"{side.arm:<10} {where}\n{'':<10} {', '.join(parts)}\n{'':<10} {environment}"
 
 

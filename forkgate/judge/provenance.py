@@ -63,7 +63,7 @@ class LiveAnswers:
         return [self._one(record) for record in records]
 
     def _one(self, record: LiveRecord) -> LiveRecord:
-        if math.isnan(record.first_byte_s):  # nobody's answer
+        if math.isnan(record.first_byte_s) or record.status < 200:  # nobody's answer, or a websocket
             return record
         endpoint = self._fleet.answering(record.pool, record.endpoint)
         if endpoint is None:

@@ -58,15 +58,17 @@ class ArmLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArmControl:
-    """How others stop an arm: at a number of tokens, or at once."""
+    """How others stop an arm, at a number of tokens or at once; and who is found to answer it."""
 
-    __slots__ = ("aborted", "cut_at")
+    __slots__ = ("aborted", "cut_at", "environment")
 
     def __init__(self) -> None:
         self.cut_at: int | None = None
         """Stop once this many tokens are there; checked as they arrive."""
         self.aborted: str | None = None
         """Why the arm's task was cancelled by us; None when it was cancelled by somebody else."""
+        self.environment: Fact | None = None
+        """What the head of the answer told of who gives it, known with its first tokens."""
 
 
 async def run_arm(
@@ -87,14 +89,13 @@ async def run_arm(
     probe = endpoint.probe
     salt = sources.salt()
     prompt = _prompt(plan, salt, probe)
-    heard = _Heard()
-    steps = heard.steps
+    steps: list[Step] = []
     finish: Finish | None = None
     outcome, error = Outcome.INVALID, None
     started_unix_s, started_s = sources.unix(), sources.monotonic()
     try:
         async with asyncio.timeout(limits.timeout_s):
-            finish = await _stream(endpoint, prompt, limits, heard, control, on_steps)
+            finish = await _stream(endpoint, prompt, limits, steps, control, on_steps)
         outcome = Outcome.COMPLETED if finish is not None else Outcome.CUT
         note_end(endpoint, None)
     except TimeoutError:
@@ -120,32 +121,21 @@ async def run_arm(
         error=error,
         steps=tuple(steps),
         finish=finish,
-        environment=heard.environment,
+        environment=control.environment,
         started_unix_s=started_unix_s,
         total_s=sources.monotonic() - started_s,
     )
-
-
-class _Heard:
-    """What came of an answer so far."""
-
-    __slots__ = ("environment", "steps")
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.environment: Fact | None = None
 
 
 async def _stream(
     endpoint: ShadowEndpoint,
     prompt: Prompt,
     limits: ArmLimits,
-    heard: _Heard,
+    steps: list[Step],
     control: ArmControl,
     on_steps: Callable[[tuple[Step, ...]], object] | None,
 ) -> Finish | None:
-    """Fill ``heard``; the finish, or None when the arm was cut."""
-    steps = heard.steps
+    """Fill ``steps``; the finish, or None when the arm was cut."""
     where = endpoint.engine.base_url
     most_tokens, most_bytes = prompt.sampling.max_tokens, limits.bytes
     depth = prompt.sampling.logprobs
@@ -158,7 +148,7 @@ async def _stream(
                 return item
             assert isinstance(item, Steps)
             got = item.steps
-            heard.environment = item.environment
+            control.environment = item.environment
             for place, step in enumerate(got):
                 fault = fault_of(step, depth)
                 if fault is not None:

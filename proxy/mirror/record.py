@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from comparator.compare import COMPARED_DIGEST, DECLARED_DIGEST
+from comparator.compare import COMPARED_DIGEST, DECLARED_DIGEST, DIGEST_BY
 from comparator.comparison import CONCURRENCY
 from comparator.records import (
     Arm,
@@ -23,8 +23,7 @@ from comparator.records import (
 from engines.base import Call, Finish, Probe
 from proxy.mirror.pools import ShadowEndpoint
 
-DIGEST_BY = "environment_digest_by"
-"""Key in :attr:`Exchange.facts`: how its environment digest is known, one of the three below."""
+# How the digest of an exchange is known: the value of its fact DIGEST_BY.
 BY_ANSWER = Fact(value="answer")
 """The answer itself told it."""
 BY_PROBE = Fact(value="probe")

@@ -25,7 +25,7 @@ from comparator.align import PairAligner
 from comparator.compare import compare
 from comparator.comparison import CONCURRENCY
 from comparator.pair import Fork, ForkSeen, Pair
-from comparator.records import Arm, Exchange, Outcome, Step
+from comparator.records import Arm, Exchange, Fact, Outcome, Step
 from proxy.mirror.arm import ArmControl, ArmLimits, Sources, outcome_of, run_arm
 from proxy.mirror.budget import TokenBudget
 from proxy.mirror.encode import Encoded
@@ -254,17 +254,21 @@ class ReplicateRun:
             self._question.sample is None
             and self._encoded.as_tokens
             and all(
-                _digest_as_declared(self._plans[arm], self._places[arm].endpoint)
+                _as_compared(self._plans[arm], self._controls[arm].environment, self._places[arm].endpoint)
                 for arm in (Arm.BASELINE, other)
             )
         )
 
 
-def _digest_as_declared(plan: ArmPlan, endpoint: ShadowEndpoint) -> bool:
-    """Whether a fork there may be told at once: who answers, as told last, is who is to be compared.
+def _as_compared(plan: ArmPlan, head: Fact | None, endpoint: ShadowEndpoint) -> bool:
+    """Whether a fork there may be told at once: who answers is who is to be compared.
 
-    An answer's head tells before its first token does, so an engine that was put in place of another rolls
-    nothing back by its first fork.
+    The answer's head tells before its first token does, so an engine that was put in place of another rolls
+    nothing back by its first fork. Where it tells none, what is known of the endpoint counts.
     """
     wanted = plan.declared_digest or plan.compared_digest
-    return wanted is None or endpoint.environment.value == wanted
+    if wanted is None:
+        return True
+    if head is not None and (head.value is not None or endpoint.environment_in_answers):
+        return bool(head.value == wanted)
+    return bool(endpoint.environment.value == wanted)

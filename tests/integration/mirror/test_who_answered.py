@@ -4,14 +4,17 @@ port is known by its next answer, and what it says is not taken for the other's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
+from comparator.compare import DIGEST_BY
 from comparator.pair import SetAside
 from comparator.records import Digest, Fact
 from engines import open_engine
@@ -19,7 +22,6 @@ from engines.base import Capability, EngineOptions
 from forkgate import fleet as fleet_module
 from forkgate.endpoint import Endpoint
 from forkgate.fleet import Fleet
-from proxy.mirror.record import DIGEST_BY
 from tests.support.fake_vllm import MODEL, FakeVllm
 from tests.support.judging import config
 from tests.support.mirror import Rig, rig
@@ -202,3 +204,36 @@ def test_who_answers_is_looked_at_though_nobody_asks_anything(
             await eventually(lambda: ("new", B) in seen.probes)  # and what it is, is asked at once
 
     run(main)
+
+
+def test_behind_one_address_each_answer_counts_as_whose_it_is(tmp_path: Path) -> None:
+    """Two environments behind a balancer: a pair is evidence by its own answer's head, and so is its fork."""
+
+    async def main() -> None:
+        baseline, balanced = FakeVllm(digest=A), Balanced(digest=A)
+        async with (
+            watched(tmp_path, baseline, balanced) as (fleet, _),
+            comparing(fleet, A) as made,
+        ):
+            balanced.turns = itertools.cycle([(B, {"forks at token 2"}), (A, set())])
+            pairs = [await made.pair() for _ in range(6)]
+            assert [pair.right.environment_digest.value for pair in pairs] == [B, A] * 3
+            assert [pair.set_aside for pair in pairs] == [SetAside.DIGEST_MISMATCH, None] * 3
+            assert [pair.fork is None for pair in pairs] == [False, True] * 3
+            assert made.sink.forks == []
+            (line,) = [line for line in fleet.troubles() if "in turn" in line]
+            assert A in line
+            assert B in line
+
+    run(main)
+
+
+class Balanced(FakeVllm):
+    """Another one answers each generation, once ``turns`` says who."""
+
+    turns: Iterator[tuple[str, set[str]]] | None = None
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        if self.turns is not None:
+            self.digest, self.lies = next(self.turns)
+        return await super()._generate(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from comparator.compare import compare
+from comparator.compare import DIGEST_BY, compare
 from comparator.comparison import Comparison, SampleRef, Score
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
 from comparator.evidence.explain import Explanation, explain
@@ -63,6 +63,16 @@ def test_the_text_ends_with_the_four_lines(store):
     assert lines[3] == (
         "numbers      differs (fork at output token 1, largest logprob error 3 nats at token 1)"
     )
+
+
+def test_a_digest_that_the_answer_did_not_tell_says_who_told_it(store):
+    known = {"digest": Fact(value="sha256:env"), "facts": {DIGEST_BY: Fact(value="probe")}}
+    answered = known | {"facts": {DIGEST_BY: Fact(value="answer")}}
+    text = as_text(explained(store, pair((1, 2), (1, 5), left=answered, right=known)))
+    assert [line.strip() for line in text.splitlines() if line.strip().startswith("environment sha256")] == [
+        "environment sha256:env",
+        "environment sha256:env, told by its probe",
+    ]
 
 
 def test_a_fork_names_the_command_that_replays_it_above_the_four_lines(store):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from comparator.compare import DIGEST_BY
 from comparator.records import Arm, CaptureId, Exchange, Fact, Outcome, Sampling
 from engines.base import Engine, Finish, Probe
-from proxy.mirror.record import DIGEST_BY, ArmPlan, make_exchange
+from proxy.mirror.record import ArmPlan, make_exchange
 from tests.support.engines import FakeEngine
 
 TEMPLATE = Fact(value="sha256:of-the-template-used")
