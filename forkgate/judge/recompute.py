@@ -33,9 +33,10 @@ from comparator.evidence.retention import VERDICT_ROWS
 from comparator.evidence.rows import LOST, OBSERVED, STATE
 from forkgate.judge.journal import event_of, state_of, whole
 from policies.errors import PolicyError
-from policies.gates import PositionMargins, Sampling, drawn
+from policies.gates import drawn
 from policies.gates.base import Evidence
-from policies.rollout import Event, Log, Observed, RolloutState, step
+from policies.gates.by_token import by_token
+from policies.rollout import Event, Latch, Log, Observed, RolloutState, Stage, step
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,8 +207,7 @@ class _Replay:
         """Raises EvidenceHashed where a gate read more of it than keyed hashes still say."""
         if self._state is None or not self._reader.hashed(comparison.capture_id):
             return
-        gates = self._state.plan.policy.gates.items()
-        by_id = [name for name, gate in gates if isinstance(gate, Sampling | PositionMargins)]
+        by_id = by_token(self._state.plan.policy.gates)
         kept = f"capture {comparison.capture_id} is kept as hashes (evidence.store), and"
         if by_id and drawn.reads(comparison):
             raise EvidenceHashed(self._reader.path, f"{kept} {' and '.join(by_id)} read token IDs")
@@ -241,8 +241,12 @@ class _Replay:
                 "what lies between was not kept; gone on from the state stored there"
             )
         elif not _same(before, stored):
-            if stored.latch is not None:
+            if stored.latch is not None and before.latch is None:
                 self._told.append(f"rolled back from outside at {place}: a latch that an earlier judge left")
+            elif stored.sent_home.keys() - before.sent_home.keys():
+                self._told.append(f"tenants sent home at {place}: latches that an earlier judge left")
+            elif stored.stage is Stage.PROMOTED and before.stage is not Stage.PROMOTED:
+                self._told.append(f"promoted at {place}: an earlier judge had moved home on disk")
             elif row.sequence == 0:
                 self._told.append("begun anew before any evidence: a judge ended before its state was kept")
             else:
@@ -359,11 +363,18 @@ def _same(mine: RolloutState, other: RolloutState) -> bool:
 
 
 def _comparable(state: RolloutState) -> object:
-    """Without what is no event's: whether the latch reached the disk, and how many events were ignored."""
-    state = msgspec.structs.replace(state, sequence=0)
-    if state.latch is not None:
-        state = msgspec.structs.replace(state, latch=msgspec.structs.replace(state.latch, durable=True))
+    """Without what is no event's: whether latches reached the disk, and how many events were ignored."""
+    state = msgspec.structs.replace(
+        state,
+        sequence=0,
+        latch=None if state.latch is None else _written(state.latch),
+        sent_home={tenant: _written(latch) for tenant, latch in state.sent_home.items()},
+    )
     return msgspec.to_builtins(state)
+
+
+def _written(latch: Latch) -> Latch:
+    return msgspec.structs.replace(latch, durable=True)
 
 
 def _alike(mine: object, other: object) -> bool:

@@ -1,7 +1,8 @@
 """Fault points in a test's child processes: Python imports this when it stands on PYTHONPATH.
 
 ``FORKGATE_TEST_SEAMS`` names a directory. A file ``clock`` there is added to ``time.time()``, in seconds, at
-each call. A file ``moment`` names the step of a rollback at which the judge kills itself, once.
+each call. A file ``moment`` names the step of a rollback or a promotion at which the judge kills itself,
+once.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ def _die_at(moment: str) -> None:
 
 
 def _kill_moments() -> None:
+    from forkgate.judge.writer import EvidenceWriter
     from forkgate.state.latch import LatchFile
     from proxy.link.flip import Flip
     from proxy.link.server import LinkServer
 
+    kept = EvidenceWriter.kept
     write, publish, acknowledge, pwrite = LatchFile.write, LinkServer.publish, Flip.acknowledge, os.pwrite
 
     def dying_pwrite(fd: int, data: Any, offset: int) -> int:
@@ -68,6 +71,10 @@ def _kill_moments() -> None:
     def dying_write(self: Any, latch: Any) -> None:
         if latch.latched:
             _die_at("before the latch")
+        if latch.tenants:
+            _die_at("before a tenant's latch")
+        if latch.moved is not None:
+            _die_at("before home is kept")
         os.pwrite = dying_pwrite
         try:
             write(self, latch)
@@ -75,17 +82,29 @@ def _kill_moments() -> None:
             os.pwrite = pwrite
         if latch.latched:
             _die_at("latched, not published")
+        if latch.tenants:
+            _die_at("a tenant latched, not published")
+        if latch.moved is not None:
+            _die_at("home kept, not published")
 
     def dying_publish(self: Any, table: Any) -> Any:
         flip = publish(self, table)
         if table.cause.startswith("rollback of"):
             _die_at("published, not sent")
+        if " is " in table.cause and table.cause.endswith(" now"):
+            _die_at("home published, not sent")
         return flip
 
     def dying_acknowledge(self: Any, incarnation: str, now_s: float) -> None:
         acknowledge(self, incarnation, now_s)
         _die_at("first acknowledgement")
 
+    async def dying_kept(self: Any, *notes: Any, limit_s: float) -> None:
+        _die_at("decided, not journalled")
+        await kept(self, *notes, limit_s=limit_s)
+        _die_at("journalled, not obeyed")
+
+    EvidenceWriter.kept = dying_kept  # type: ignore[method-assign]
     LatchFile.write = dying_write  # type: ignore[method-assign]
     LinkServer.publish = dying_publish  # type: ignore[method-assign]
     Flip.acknowledge = dying_acknowledge  # type: ignore[method-assign]
