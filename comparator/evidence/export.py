@@ -73,6 +73,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 class _Arm(msgspec.Struct, frozen=True, kw_only=True):
     exchange: Exchange
     pruned: bool = False
+    hashed: bool = False
 
 
 class _Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,9 @@ def json_safe(value: Any) -> Any:
 
 
 def read_comparisons(
-    lines: Iterable[bytes | str], on_pruned: Callable[[int], None] | None = None
+    lines: Iterable[bytes | str],
+    on_pruned: Callable[[int], None] | None = None,
+    on_hashed: Callable[[int, Comparison], None] | None = None,
 ) -> Iterator[Comparison]:
     """The comparisons of exported lines, in their order, each as its gates saw it. Empty lines are skipped.
 
@@ -122,6 +125,8 @@ def read_comparisons(
         lines: of a file opened either way.
         on_pruned: called with the number of a line whose steps were pruned from the store before it was
             exported, which is then skipped; without it such a line is an error.
+        on_hashed: called with the number of a line that holds keyed hashes in the place of token IDs, and
+            with its comparison, before it is given out.
 
     Raises:
         ExportLineError: a line that is no comparison, contradicts itself, or repeats a capture.
@@ -150,6 +155,8 @@ def read_comparisons(
                 f"comparison.capture_id: {comparison.capture_id} stands on line {first} already; one "
                 "observation must not count twice",
             )
+        if on_hashed is not None and any(arm.hashed for arm in line.exchanges):
+            on_hashed(number, comparison)
         yield comparison
 
 

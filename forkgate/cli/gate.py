@@ -13,7 +13,7 @@ from forkgate.cli.output import data, data_json, leave
 from forkgate.cli.policy import read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from comparator.comparison import Comparison
     from policies.evaluate import Path as GatePath
@@ -59,6 +59,7 @@ def evaluate(
     """
     from comparator.evidence.export import ExportLineError, read_comparisons
     from policies.evaluate import evaluate as walk
+    from policies.gates.by_token import by_token
     from policies.levels import levels_of
 
     chosen = read(policy).policy
@@ -72,7 +73,7 @@ def evaluate(
         gates = {name: gates[name] for name in gates if name in gate}
     try:
         with _lines(pairs) as lines:
-            counted = _Counted(read_comparisons(lines))
+            counted = _Counted(read_comparisons(lines, on_hashed=_no_hashes_for(by_token(gates))))
             paths = walk(gates, counted, alphas)
     except ExportLineError as error:
         leave(Exit.USAGE, f"{pairs}: {error}")
@@ -83,6 +84,22 @@ def evaluate(
     else:
         data(_text(counted.n, paths))
     raise typer.Exit(exit_of(path.verdict for path in paths))
+
+
+def _no_hashes_for(gates: tuple[str, ...]) -> Callable[[int, Comparison], None]:
+    """Hashes must not pass for tokens with gates that look for one token in many captures."""
+    from comparator.evidence.export import ExportLineError
+    from policies.gates import drawn
+
+    def refuse(line: int, comparison: Comparison) -> None:
+        if gates and drawn.reads(comparison):
+            raise ExportLineError(
+                line,
+                f"kept as hashes (evidence.store), and {' and '.join(gates)} read token IDs: name other "
+                "gates with --gate",
+            )
+
+    return refuse
 
 
 def exit_of(verdicts: Iterable[Verdict]) -> Exit:

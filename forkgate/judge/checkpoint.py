@@ -29,14 +29,16 @@ from typing import Any
 
 import msgspec
 
-from comparator.evidence import EvidenceError, EvidenceStore, JournalRow, Taken
+from comparator.evidence import EvidenceError, EvidenceHashed, EvidenceStore, JournalRow, Taken
 from comparator.evidence.journal import ComparisonRef, ForkRef, JournalError, decode_items, unpack
 from comparator.evidence.keys import SealedFileError, open_file, seal_file
 from comparator.evidence.rows import LOST, OBSERVED, STATE
 from forkgate.judge.desk import Asked, Desk, Tally
 from forkgate.judge.journal import event_of, snapshot
 from forkgate.judge.writer import EvidenceWriter
+from policies.gates import drawn
 from policies.gates.base import Evidence
+from policies.gates.by_token import by_token
 from policies.rollout import (
     ENDED_STAGES,
     Effect,
@@ -317,11 +319,12 @@ class Checkpoints:
                     "evidence after the checkpoint is missing from the journal, the rest is taken in",
                     extra={"rollout": name, "missing": f"{known + 1}-{rows[0].before}"},
                 )
+            gates = by_token(self._desk.state(name).plan.policy.gates)
             for start in range(0, len(rows), CHUNK):
                 # Some at a time: a comparison is large, and ten thousand of them would not fit.
                 chunk = rows[start : start + CHUNK]
                 events: list[tuple[int, Event]] = await self._writer.call(
-                    functools.partial(_events_of, rows=chunk), AGAIN_S
+                    functools.partial(_events_of, rows=chunk, by_token=gates), AGAIN_S
                 )
                 for number, event in events:
                     self._again(name, number, event, caught_up)
@@ -388,14 +391,16 @@ def _durable(state: RolloutState) -> tuple[bool, ...]:
     return tuple(one.durable for one in latches)
 
 
-def _events_of(store: EvidenceStore, rows: Sequence[JournalRow]) -> list[tuple[int, Event]]:
+def _events_of(
+    store: EvidenceStore, rows: Sequence[JournalRow], by_token: Sequence[str] = ()
+) -> list[tuple[int, Event]]:
     """Each event with its number; what cannot be read is left out."""
     events: list[tuple[int, Event]] = []
     for row in rows:
         if row.kind in (STATE, LOST):
             continue
         try:
-            events.append((row.sequence, _event(store, row)))
+            events.append((row.sequence, _event(store, row, by_token)))
         except (JournalError, EvidenceError) as error:
             log.warning(
                 "an event cannot be taken in again",
@@ -404,13 +409,18 @@ def _events_of(store: EvidenceStore, rows: Sequence[JournalRow]) -> list[tuple[i
     return events
 
 
-def _event(store: EvidenceStore, row: JournalRow) -> Event:
+def _event(store: EvidenceStore, row: JournalRow, by_token: Sequence[str]) -> Event:
     if row.kind != OBSERVED:
         return event_of(row.kind, unpack(row.body))
     items: list[Evidence] = []
     for part in decode_items(row.body):
         if isinstance(part, ComparisonRef):
-            items.append(store.comparison(part.capture_id))
+            comparison = store.comparison(part.capture_id)
+            if by_token and drawn.reads(comparison) and store.hashed(part.capture_id):
+                raise EvidenceHashed(
+                    store.path, f"{part.capture_id} is kept as hashes, and {' and '.join(by_token)} read IDs"
+                )
+            items.append(comparison)
         elif isinstance(part, ForkRef):
             items.append(store.fork_seen(part.capture_id, part.left_arm, part.right_arm, part.replicate))
         else:

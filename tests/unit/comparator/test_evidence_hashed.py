@@ -10,6 +10,7 @@ import pytest
 from comparator.compare import compare
 from comparator.evidence import EvidenceError, EvidenceReader, EvidenceStore, Kept, Keyring
 from comparator.evidence.explain import explain
+from comparator.evidence.export import read_comparisons
 from comparator.evidence.hashed import NOT_KEPT, Hider
 from comparator.evidence.keys import keyed_hash
 from comparator.evidence.words import as_text
@@ -117,3 +118,16 @@ def test_evidence_of_before_stays_whole(tmp_path: Path) -> None:
     with EvidenceReader(path, Keyring(current=key(1))) as reader:
         assert (reader.hashed("before"), reader.hashed("after")) == (False, True)
         assert reader.show("before").exchanges[0].exchange.steps[0].text == WORDS[0]
+
+
+def test_an_exported_line_says_that_it_holds_hashes_and_is_compared_as_the_tokens_were(
+    tmp_path: Path,
+) -> None:
+    told: list[tuple[int, str]] = []
+    with opened(tmp_path / "e") as store:
+        store.add(batch())
+        lines = list(store.export())
+    (back,) = read_comparisons(lines, on_hashed=lambda number, one: told.append((number, one.capture_id)))
+    assert told == [(2, "c")]
+    assert back.pairs[0].fork is not None
+    assert back.pairs[0].fork.fork_index == 2

@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ import pytest
 
 from comparator.compare import compare
 from comparator.comparison import Comparison, SampleRef, Score
-from comparator.evidence import EvidenceReader
+from comparator.evidence import NO_KEYS, EvidenceReader, Kept
 from comparator.records import Arm, EngineSample, Fact, LiveRecord, Sampling, Step
 from forkgate.judge import journal
 from forkgate.judge.recompute import recompute
 from policies.gates import KINDS
 from tests.support import judging
+from tests.support.at_rest import KEYS
 from tests.support.exchanges import comparison, exchange, live
 from tests.support.judging import Bench
 
@@ -190,16 +192,16 @@ async def folded(bench: Bench, traffic: Traffic, turns: range) -> None:
                 await bench.judge.sample_finished(one)
 
 
-def test_each_kind_of_gate_computes_its_verdicts_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def policy_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: Sequence[str]) -> None:
+    """The policy above without these gates, for every judge of the test."""
     # A policy that names fewer kinds than there are would show less than this file says.
     named = {line.split("kind: ")[1].split(",")[0] for line in POLICY.splitlines() if "kind: " in line}
     named |= {line.split(":")[0].strip() for line in POLICY.partition("gates:")[2].splitlines()}
     assert set(KINDS) <= named
 
     monkeypatch.setattr(journal, "SNAPSHOT_EVERY", 100)
-    (tmp_path / "policy.yaml").write_text(POLICY)
+    lines = [line for line in POLICY.splitlines() if line.strip().partition(":")[0] not in without]
+    (tmp_path / "policy.yaml").write_text("\n".join(lines))
     (tmp_path / "suite.jsonl").write_text(
         "".join(
             json.dumps(
@@ -221,27 +223,72 @@ def test_each_kind_of_gate_computes_its_verdicts_again(
     assert text != judging.TEXT
     monkeypatch.setattr(judging, "TEXT", text)
 
+
+BY_TOKEN = ("position_margins", "sampling")
+"""What reads token IDs, which hashes do not keep."""
+KEPT = {"plain": (NO_KEYS, Kept.FULL), "sealed": (KEYS, Kept.FULL), "hashes": (KEYS, Kept.HASHES)}
+
+
+@pytest.mark.parametrize("way", KEPT)
+def test_each_kind_of_gate_computes_its_verdicts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    keys, kept = KEPT[way]
+    without = BY_TOKEN if kept is Kept.HASHES else ()
+    policy_of(tmp_path, monkeypatch, without)
+
     async def main() -> None:
         state_dir = tmp_path / "state"
-        async with Bench(state_dir) as bench:
+        async with Bench(state_dir, keys=keys, kept=kept) as bench:
             traffic = Traffic(bench.desk.state(NAME).plan.policy.suite_digests["mine"])
             await folded(bench, traffic, range(4))
             await bench.checkpoints.save()
             await folded(bench, traffic, range(4, 9))
             before = bench.desk.state(NAME)
-        async with Bench(state_dir) as bench:  # kill -9: checkpoint and journal make the same state again
+        async with Bench(
+            state_dir, keys=keys, kept=kept
+        ) as bench:  # kill -9: checkpoint and journal make the same state again
             assert bench.desk.state(NAME) == before
             await folded(bench, traffic, range(9, 14))
             await bench.checkpoints.save()
             before = bench.desk.state(NAME)
-        async with Bench(state_dir) as bench:  # and the checkpoint alone
+        async with Bench(state_dir, keys=keys, kept=kept) as bench:  # and the checkpoint alone
             assert bench.desk.state(NAME) == before
             await folded(bench, traffic, range(14, 20))
 
     asyncio.run(main())
-    with EvidenceReader(tmp_path / "state" / "evidence.db") as reader:
+    with EvidenceReader(tmp_path / "state" / "evidence.db", keys) as reader:
         done = recompute(reader, NAME)
     assert [one.why for one in done.verdicts if one.equal is not True] == []
     assert (done.problems, done.told) == ((), ())
-    assert len({one.gate for one in done.verdicts}) >= len(KINDS) - 2
+    assert len({one.gate for one in done.verdicts}) >= len(KINDS) - 2 - len(without)
     assert done.evidence > 500
+
+
+def test_gates_that_read_token_ids_leave_gaps_where_hashes_were_kept_and_nothing_that_counts_as_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy_of(tmp_path, monkeypatch, ())
+
+    async def main() -> None:
+        state_dir = tmp_path / "state"
+        async with Bench(state_dir, keys=KEYS, kept=Kept.HASHES) as bench:
+            traffic = Traffic(bench.desk.state(NAME).plan.policy.suite_digests["mine"])
+            await folded(bench, traffic, range(6))
+            await bench.checkpoints.save()
+            known = bench.desk.state(NAME).evidence
+            await folded(bench, traffic, range(6, 9))
+            late = bench.desk.state(NAME).evidence - known
+        async with Bench(state_dir, keys=KEYS, kept=Kept.HASHES) as bench:
+            # What came after the checkpoint is not folded from hashes: those gates would learn noise.
+            assert bench.desk.state(NAME).evidence < known + late
+            await folded(bench, traffic, range(9, 12))
+
+    asyncio.run(main())
+    with EvidenceReader(tmp_path / "state" / "evidence.db", KEYS) as reader:
+        done = recompute(reader, NAME)
+    assert (done.differing, done.problems) == (0, ())
+    assert done.unknown > 0
+    assert any(
+        "kept as hashes" in one and "position_margins and sampling read token IDs" in one for one in done.told
+    )
