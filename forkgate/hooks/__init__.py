@@ -17,11 +17,13 @@ No notice holds a prompt, a token or a text of anybody: it is made of names, num
 ``delivery``   one request to one receiver, bounded in every direction
 ``receiver``   one receiver's queue, retries and counts
 ``hooks``      all receivers of one judge
+``steps``      when a step is asked about, and what becomes of it meanwhile
 =============  ==========================================================================
 """
 
 from forkgate.hooks.hooks import Hooks
 from forkgate.hooks.notices import Notice
 from forkgate.hooks.signing import BadSignature, verify
+from forkgate.hooks.steps import StepHooks
 
-__all__ = ["BadSignature", "Hooks", "Notice", "verify"]
+__all__ = ["BadSignature", "Hooks", "Notice", "StepHooks", "verify"]

@@ -35,6 +35,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bool
     why: str
     """Its own reason, or why there is none."""
+    silent: bool = False
+    """It gave no answer that could be read."""
 
 
 class Hooks:
@@ -115,7 +117,7 @@ class Hooks:
                 why = answer.reason or ("no reason was given" if not answer.allow else "")
                 found.append(Answered(hook=name, allowed=answer.allow, why=why))
             else:
-                found.append(Answered(hook=name, allowed=False, why=f"gave no answer: {answer}"))
+                found.append(Answered(hook=name, allowed=False, why=f"gave no answer: {answer}", silent=True))
         return tuple(found)
 
     def asks(self, rollout: str) -> tuple[str, ...]:
@@ -126,6 +128,11 @@ class Hooks:
             if HookEvent.BEFORE_STEP in one.section.events
             and (not one.section.rollouts or rollout in one.section.rollouts)
         )
+
+    def again_s(self, rollout: str) -> float:
+        """How long after a refusal the question is put again: the shortest of those asked."""
+        names = self.asks(rollout)
+        return min(one.section.again_s for one in self._receivers if one.section.name in names)
 
     def troubles(self) -> list[str]:
         """What a person should look at, in words."""

@@ -6,7 +6,7 @@ effects on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -31,6 +31,7 @@ from policies.rollout import (
     Hold,
     HomeMoved,
     Log,
+    Moved,
     Observed,
     PoolSeen,
     Restarted,
@@ -201,10 +202,19 @@ class Desk:
         """What :meth:`take` would ask for. Raises KeyError."""
         return step(self._states[name], event)[1]
 
-    def tick(self, unix_s: float) -> Asked:
+    def tick(self, unix_s: float, withheld: Callable[[RolloutState], bool] = lambda _: False) -> Asked:
         """Time has passed: a stage whose conditions hold by now is left. Most seconds change nothing, and
-        leave nothing behind."""
-        return self._all(Tick(unix_s=unix_s))
+        leave nothing behind.
+
+        Args:
+            withheld: asked of a rollout that would be moved by it; true, and it is not told.
+        """
+        asked, event = Asked(), Tick(unix_s=unix_s)
+        for name, state in self._states.items():
+            moves = any(isinstance(effect, Moved) for effect in self.would(name, event))
+            if not moves or not withheld(state):
+                asked = asked.and_then(self._step(name, event))
+        return asked
 
     def clock_stepped(self, by_s: float, unix_s: float) -> Asked:
         """The clock was set; the times that stages have lasted stay what they were."""

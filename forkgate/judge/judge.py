@@ -23,6 +23,7 @@ from comparator.evidence import ComparisonDone, Drop, EvidenceError, Pin
 from comparator.pair import ForkSeen
 from comparator.records import Arm, CaptureId, EngineSample, LiveRecord
 from forkgate.checks.report import CheckReport
+from forkgate.hooks import Hooks, StepHooks
 from forkgate.judge.actor import Actor
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Asked, Desk
@@ -109,6 +110,8 @@ class Judge:
         self._actor = Actor(publisher, instruments, desk.state)
         self._moving = False
         """A move of home is being tried again."""
+        self.hooks: Hooks | None = None
+        self.steps: StepHooks | None = None
         publisher.listener = self
 
     def attach(self, mirror: MirrorPort, starts: Starts | None = None) -> None:
@@ -129,6 +132,7 @@ class Judge:
 
     def begin(self) -> None:
         """Start what the rollouts, as they stand, begin with."""
+        self._look()
         self._actor.obey(self.desk.begin(), time.monotonic())
 
     # -- proxy.link.ports.LinkSink ------------------------------------------------------------------------
@@ -233,7 +237,9 @@ class Judge:
 
     def tick(self) -> None:
         """Once a second."""
-        self._take(self.desk.tick(time.time()))
+        steps = self.steps
+        self._take(self.desk.tick(time.time(), lambda state: steps is not None and steps.withheld(state)))
+        self._look()
         for state in self.desk.states():
             if state.stage is Stage.PROMOTED and not self._moving and not self.publisher.has_moved(state):
                 # The disk refused, or a judge was killed between the decision and the write.
@@ -360,7 +366,13 @@ class Judge:
             if isinstance(effect, MoveHome):
                 told = self.desk.home_moved(effect.by, time.time(), but=effect.rollout)
                 self._carry_out(told, decided_s)
+        self._look()
         return flips
+
+    def _look(self) -> None:
+        """Whoever wants to know of changes is told, and never waited for."""
+        if self.hooks is not None:
+            self.hooks.look(self.desk.states())
 
     # -- forkgate.judge.publisher.FlipListener ------------------------------------------------------------
 
@@ -398,6 +410,15 @@ class Judge:
                 "missing": list(done.missing),
             },
         )
+        if self.hooks is not None:
+            self.hooks.flip_done(
+                done.rollout,
+                tenant=done.tenant,
+                epoch=done.epoch,
+                edges=done.edges,
+                missing=len(done.missing),
+                durable=done.durable,
+            )
 
     def latch_durable(self, rollout: str, tenant: str | None) -> None:
         with contextlib.suppress(KeyError):  # of a rollout that the configuration no longer names
@@ -425,6 +446,12 @@ class Judge:
         if reasons:
             self._take(self.desk.take(name, event))
             return reasons
+        if isinstance(event, Advance) and self.steps is not None:
+            state = self.desk.state(name)
+            # What the hooks allow is this step, and no later one.
+            event = msgspec.structs.replace(event, look=state.look)
+            if reasons := await self.steps.refusals(state):
+                return reasons
         if isinstance(event, Lift):
             await self._open_latch(self.desk.state(name), event)
         asked = self.desk.take(name, event)

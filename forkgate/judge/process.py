@@ -20,6 +20,8 @@ from forkgate.config.declared import DeclaredError, declared_records
 from forkgate.config.policy import frozen
 from forkgate.evidence_keys import EvidenceKeyError, keyring_of
 from forkgate.fleet import Fleet, FleetError
+from forkgate.hooks import Hooks, StepHooks
+from forkgate.hooks.hooks import HookConfigError
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
 from forkgate.judge.engine_watch import EngineWatch
@@ -132,6 +134,10 @@ class JudgeProcess:
         )
         judge = Judge(desk, publisher, writer, instruments, checkpoints)
         try:
+            hooks = Hooks(config.hooks, sidecar_name(config))
+        except HookConfigError as error:
+            raise StartError(str(error)) from error
+        try:
             fleet = Fleet(config, open_engine)
         except FleetError as error:
             raise StartError(str(error)) from error
@@ -144,6 +150,7 @@ class JudgeProcess:
             judge,
         )
         judge.attach(mirror, starts)
+        judge.hooks, judge.steps = hooks, StepHooks(hooks)
         judge.attribute = LiveAnswers(fleet).attribute
         watch = EngineWatch(fleet, desk.states, judge)
         watch.on_record = writer.note
@@ -190,6 +197,8 @@ class JudgeProcess:
         await _within(STOP_S, "checks and suites", starts.close())
         await _within(config.judge.drain_s + STOP_S, "mirror", mirror.close(config.judge.drain_s))
         await _within(STOP_S, "flips", judge.settle(config.judge.acknowledge_s))
+        await judge.steps.close()
+        await _within(STOP_S, "hooks", hooks.close())
         await _within(STOP_S, "link", server.stop())
         await _within(STOP_S, "checkpoint", checkpoints.save())
         await _within(STOP_S, "admin API", admin.close())

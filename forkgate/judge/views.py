@@ -107,6 +107,7 @@ class Views:
                 "trouble": self._judge.publisher.keeper.trouble,
             },
             "flips": [msgspec.to_builtins(flip) for flip in list(self._judge.flips)[-20:]],
+            "hooks": [] if self._judge.hooks is None else self._judge.hooks.view(),
             "troubles": self.troubles(),
         }
 
@@ -127,7 +128,9 @@ class Views:
         return self._rollout(self._state(name))
 
     def plan(self, name: str) -> dict[str, Any]:
-        return plan_view(self._state(name), time.time())
+        state = self._state(name)
+        view = plan_view(state, time.time())
+        return {**view, "blocked_by": [*view["blocked_by"], *self._hooks_blocking(state)]}
 
     async def act(
         self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
@@ -166,6 +169,8 @@ class Views:
             found.append(f"{self._judge.writer.notes_lost} drops or verdicts could not be kept")
         if self.page is not None and self.page.trouble is not None:
             found.append(f"running without metrics: {self.page.trouble}")
+        if self._judge.hooks is not None:
+            found += self._judge.hooks.troubles()
         keeper = self._judge.publisher.keeper
         if not keeper.durable:
             found.append(f"the rollback latch is not durable: {keeper.trouble or 'being written'}")
@@ -195,22 +200,29 @@ class Views:
         latched = latch.latched.get(plan.name)
         tenants = latch.tenants.get(plan.name, {})
         starts = self._judge.starts
+        view = rollout_view(
+            state,
+            self._judge.desk.tallies[plan.name],
+            time.time(),
+            progress=starts.progress(plan.name) if starts is not None else (),
+            checking=starts is not None and starts.checking(plan.name),
+            latch_epoch=latched.epoch if latched is not None else None,
+            tenant_epochs={tenant: one.epoch for tenant, one in tenants.items()},
+        )
         return {
-            **rollout_view(
-                state,
-                self._judge.desk.tallies[plan.name],
-                time.time(),
-                progress=starts.progress(plan.name) if starts is not None else (),
-                checking=starts is not None and starts.checking(plan.name),
-                latch_epoch=latched.epoch if latched is not None else None,
-                tenant_epochs={tenant: one.epoch for tenant, one in tenants.items()},
-            ),
+            **view,
+            "blocked_by": [*view["blocked_by"], *self._hooks_blocking(state)],
             "shadow": self._shadow(plan.name),
             "load": self._load(plan.name, (plan.baseline, plan.candidate)),
             "compared_environments": {
                 pool: self._judge.desk.compared(plan.name, pool) for pool in (plan.baseline, plan.candidate)
             },
         }
+
+    def _hooks_blocking(self, state: RolloutState) -> list[str]:
+        """What hooks say against its next step, in words."""
+        steps = self._judge.steps
+        return [] if steps is None else list(steps.blocked_by(state))
 
     def _shadow(self, rollout: str) -> dict[str, Any] | None:
         """Queue and spending of a rollout's lane."""
