@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import signal
 import sqlite3
 import subprocess
@@ -151,6 +153,11 @@ def test_the_log_is_a_chain_that_shows_every_change(tmp_path: Path) -> None:
             with pytest.raises(sqlite3.IntegrityError, match="appended to only"):
                 store._db.execute(statement)
     assert lines[0].previous == FIRST
+    for line in lines:  # with other means than ours
+        plain = msgspec.structs.asdict(line)
+        told = plain.pop("hash")
+        raw = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        assert hashlib.sha256(raw).hexdigest() == told
     assert faults_of(lines) == ()
     changed = msgspec.structs.replace(lines[1], reason="none")
     assert faults_of((lines[0], changed, lines[2])) == ("erasure 2: it was changed",)
