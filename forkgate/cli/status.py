@@ -36,6 +36,7 @@ def describe(answer: dict[str, Any], option: str = "") -> list[str]:
     for pool in answer["pools"]:
         lines += pool_lines(pool)
     lines += ["", *ledger_lines(answer["ledger"])]
+    lines += evidence_lines(answer.get("evidence", {}))
     for rollout in answer["rollouts"]:
         lines += ["", *rollout_lines(rollout, option)]
     for trouble in answer["troubles"]:
@@ -84,6 +85,23 @@ def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     lines += [f"  dropped {reason}: {count}" for reason, count in sorted(ledger["dropped"].items()) if count]
     if ledger["live_records_lost"]:
         lines.append(f"  live records lost: {ledger['live_records_lost']}")
+    return lines
+
+
+def evidence_lines(evidence: dict[str, Any]) -> list[str]:
+    """How full the store is, and who could read its file. Nothing where it could not be asked: a trouble says
+    why."""
+    if "used_bytes" not in evidence:
+        return []
+    key, others = evidence["sealed_with"], [*evidence["key_ids"]]
+    at_rest = "NOT ENCRYPTED (evidence.encryption)" if key is None else f"sealed with key {key}"
+    if evidence["kept"] == "hashes":
+        at_rest += ", keyed hashes in the place of tokens"
+    size = f"{evidence['used_bytes'] / 1e6:.1f} of {evidence['max_bytes'] / 1e6:.0f} MB"
+    lines = [f"evidence  {evidence['pairs']} pairs, {evidence['forks']} forks, {size}; {at_rest}"]
+    older = [one for one in others if one != key]
+    if older:
+        lines.append(f"  some of it needs key {', '.join(older)} still: forkgate evidence rekey")
     return lines
 
 

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from comparator.comparison import Comparison
-from comparator.evidence import Batch, ComparisonDone, EvidenceStore
+from comparator.evidence import Batch, ComparisonDone, EvidenceStore, Kept
 from comparator.pair import Pair
 from comparator.records import Arm, Sampling
 from engines.base import Engine, EngineOptions, EngineUnavailable
 from forkgate.admin.port import Refused
 from forkgate.fleet import Fleet
 from forkgate.judge.replay import Replayer, Verdict, judge
+from tests.support.at_rest import KEYS
 from tests.support.engines import FakeEngine
 from tests.support.exchanges import comparison, exchange, pair, plain_steps
 from tests.support.judging import config
@@ -61,7 +62,7 @@ def replay(
     tmp_path: Path, stored: Pair | Comparison, old: FakeEngine, new: FakeEngine, **which: Any
 ) -> dict[str, Any]:
     made = comparison(stored) if isinstance(stored, Pair) else stored
-    store = EvidenceStore(tmp_path / "evidence.db", 10_000_000)
+    store = EvidenceStore(tmp_path / "evidence.db", 10_000_000, keys=KEYS, kept=which.pop("kept", Kept.FULL))
     store.add(Batch(comparisons=(ComparisonDone(comparison=made, incarnation="e", sequence=1),)))
     store.close()
 
@@ -73,7 +74,7 @@ def replay(
         for name in ("old", "new"):
             (endpoint,) = fleet.endpoints(name)
             endpoint.probe = await endpoint.engine.probe()
-        return await Replayer(config(tmp_path), fleet, tmp_path / "evidence.db").replay(
+        return await Replayer(config(tmp_path), fleet, tmp_path / "evidence.db", KEYS).replay(
             stored.capture_id, **which
         )
 
@@ -91,6 +92,14 @@ def test_arms_run_again_with_what_was_stored_and_a_fresh_salt(tmp_path: Path) ->
     assert answer["verdict"] == "vanished"
     assert "the fork vanished" in answer["text"]
     assert "alone: the batches that other requests shared with them are not reproduced" in answer["text"]
+
+
+def test_what_was_kept_as_hashes_cannot_be_asked_again(tmp_path: Path) -> None:
+    old, new = FakeEngine(), FakeEngine()
+    error = refused(tmp_path, pair((1, 2, 3), (1, 2, 4)), old, new, kept=Kept.HASHES)
+    assert (error.status, error.code) == (409, "not_whole")
+    assert "kept as hashes (evidence.store), and nobody can ask for hashes" in str(error)
+    assert old.prompts == new.prompts == []
 
 
 def test_near_tie_that_vanishes_is_said_to_be_one(tmp_path: Path) -> None:

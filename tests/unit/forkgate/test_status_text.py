@@ -8,7 +8,15 @@ from typing import Any
 from forkgate.cli.exits import Exit
 from forkgate.cli.options import DEFAULT_FILE, named
 from forkgate.cli.rollout import standing
-from forkgate.cli.status import describe, load_line, pairs_line, pool_lines, rollout_lines, verdict_line
+from forkgate.cli.status import (
+    describe,
+    evidence_lines,
+    load_line,
+    pairs_line,
+    pool_lines,
+    rollout_lines,
+    verdict_line,
+)
 from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.tally import Tally
 from forkgate.suites.run import SuiteProgress
@@ -170,9 +178,7 @@ def test_where_canary_tenants_go_now_is_told() -> None:
     held, _ = step(start(plan(policy=slow)), holds.ITEM)
     assert held.held is not None
     assert "  live traffic on new: acme" in rollout_lines(viewed(held))
-    assert not [
-        line for line in rollout_lines(viewed(start(plan(steps=())))) if "live traffic" in line
-    ]
+    assert not [line for line in rollout_lines(viewed(start(plan(steps=())))) if "live traffic" in line]
 
 
 def test_choice_is_told_way_by_way() -> None:
@@ -221,3 +227,17 @@ def test_verdict_tells_what_it_rests_on() -> None:
         "  gate fork_hazard: inconclusive, value 1.2, limit 1.5, interval 0.9 to 1.6, "
         "rollback 2.5 of 6.9 nats, promotion -1 of 3 nats, alpha 0.001, n 80: not yet"
     )
+
+
+def test_evidence_says_who_could_read_its_file() -> None:
+    store = {"pairs": 3, "forks": 1, "used_bytes": 2_500_000, "max_bytes": 10_000_000_000}
+    plain = {**store, "sealed_with": None, "key_ids": (), "kept": "full"}
+    assert evidence_lines(plain) == [
+        "evidence  3 pairs, 1 forks, 2.5 of 10000 MB; NOT ENCRYPTED (evidence.encryption)"
+    ]
+    sealed = {**store, "sealed_with": "aa", "key_ids": ("aa", "bb"), "kept": "hashes"}
+    assert evidence_lines(sealed) == [
+        "evidence  3 pairs, 1 forks, 2.5 of 10000 MB; sealed with key aa, keyed hashes in the place of tokens",
+        "  some of it needs key bb still: forkgate evidence rekey",
+    ]
+    assert evidence_lines({"path": "x", "trouble": "the disk is full"}) == []
