@@ -41,7 +41,6 @@ def all_obey(status: dict[str, Any], workers: int = 0) -> bool:
     """
     edges = [edge for edge in status["edges"] if edge["connected"]]
     latches = [one["latched"] for one in status["rollouts"] if one["latched"] is not None]
-    flipped = all(
-        one["epoch"] is not None and one["epoch"] <= status["epoch"] for one in latches if one["durable"]
-    )
+    latches += [home for one in status["rollouts"] for home in one["tenants_home"]]
+    flipped = all(one["epoch"] is not None and one["epoch"] <= status["epoch"] for one in latches)
     return flipped and len(edges) >= workers and all(edge["epoch"] == status["epoch"] for edge in edges)
