@@ -56,13 +56,13 @@ class Pod:
         Args:
             directory: the pod's own on this machine: its volumes.
             rootfs: what ``tools.rootfs`` made.
-            pod: a pod template; its last container, or its only init container, is run.
+            pod: a pod template; its sidecar is run where it has one, else its first container.
             objects: where its Secrets and ConfigMaps are found.
             hosts: names that are this machine, as a cluster's DNS would know them.
         """
         spec = pod["spec"]
         self.container: Manifest = [*spec.get("initContainers", ()), *spec["containers"]][0]
-        self.group = spec["securityContext"]["fsGroup"]
+        self.group = spec.get("securityContext", {}).get("fsGroup", 0)
         self.user = self.container["securityContext"]["runAsUser"]
         self.directory = directory
         self.volumes = directory / "volumes"
@@ -148,8 +148,9 @@ class Pod:
             "LD_LIBRARY_PATH": "/usr/local/lib",
             **{one["name"]: one["value"] for one in self.container["env"]},
         }
+        groups = f"--groups {self.group}" if self.group else "--clear-groups"
         become = (
-            f"/usr/bin/setpriv --reuid {self.user} --regid {self.user} --groups {self.group} "
+            f"/usr/bin/setpriv --reuid {self.user} --regid {self.user} {groups} "
             "--no-new-privs --bounding-set=-all --inh-caps=-all"
         )
         variables = shlex.join(f"{key}={value}" for key, value in environment.items())

@@ -229,9 +229,17 @@ def _addresses_fit(name: str, part: str, config: dict[str, Any]) -> None:
     service = named(rendered(name), "Service", "forkgate-judge")
     assert int(port) in [one["port"] for one in service["spec"]["ports"] if one["name"] == "link"]
     if part == "judge":
-        assert ipaddress.ip_address(host).is_unspecified
+        assert ipaddress.ip_address(host.strip("[]")).is_unspecified
     else:
         assert host == f"{service['metadata']['name']}.inference.svc"
+
+
+def test_pods_that_have_ipv6_only_are_listened_on() -> None:
+    manifests = render({**values_of("first"), "listenAddress": "::"})
+    (judge,) = read_yaml(configuration(manifests, "judge"))
+    (edge,) = read_yaml(configuration(manifests, "edge"))
+    assert judge["judge"]["address"] == "[::]:9466"
+    assert judge["telemetry"]["prometheus"]["host"] == edge["listen"]["host"] == "::"
 
 
 def test_cert_manager_makes_certificates_for_the_names_that_are_asked_for() -> None:

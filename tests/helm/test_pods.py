@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.helm.charts import Manifest, named, read_yaml, render
+from tests.helm.charts import CHART, Manifest, example_chart, named, pods, read_yaml, render
 from tests.helm.pods import Pod, can_mount
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import eventually_async
@@ -78,12 +78,12 @@ def certificates() -> list[Manifest]:
 class Release:
     """The pods of one `helm install`."""
 
-    def __init__(self, directory: Path, rootfs: Path, chosen: dict[str, Any]) -> None:
-        manifests = render(chosen)
+    def __init__(self, directory: Path, rootfs: Path, chosen: dict[str, Any], chart: Path = CHART) -> None:
+        manifests = render(chosen if chart == CHART else {"forkgate": chosen}, chart)
         objects = [*manifests, *certificates()]
         host = ["forkgate-judge.inference.svc"]
         judge = named(manifests, "StatefulSet", "forkgate-judge")["spec"]["template"]
-        edge = named(manifests, "Deployment", "forkgate-edge")["spec"]["template"]
+        (edge,) = [pod for pod in pods(manifests) if pod is not judge]
         for name in ("judge", "edge"):
             (directory / name).mkdir(mode=0o755)
         self.judge = Pod(directory / "judge", rootfs, judge, objects, hosts=host)
@@ -236,6 +236,30 @@ async def _seen_from_outside(release: Release) -> None:
     async with aiohttp.ClientSession() as session, session.get(release.metrics) as response:
         page = await response.text()
     assert 'forkgate_rollout_rolled_back{forkgate_rollout="old-to-new"} 1.0' in page
+
+
+def test_an_edge_runs_as_a_sidecar_in_somebody_elses_pod(rootfs: Path, tmp_path: Path) -> None:
+    """Of the example chart, whose pod has no fsGroup: the engine beside it is reached on loopback."""
+
+    async def main() -> None:
+        directory = rootfs.parent / "sidecar"
+        directory.mkdir(mode=0o755)
+        async with FakeVllm().serving() as old, FakeVllm().serving() as new:
+            chosen = {"mode": "sidecar", **values(old.url, new.url)}
+            chosen["config"]["pools"][0]["shadow_endpoints"] = [old.url]
+            release = Release(directory, rootfs, chosen, example_chart(tmp_path))
+            assert release.edge.group == 0
+            async with release.running():
+                await _confined(release)
+                await _started_by_command(release)
+                assert await release.ask("to be copied") == 200
+
+                async def compared() -> bool:
+                    return bool((await release.status())["ledger"]["compared"] == 1)
+
+                await eventually_async(compared, "a copy of what the sidecar passed on")
+
+    asyncio.run(asyncio.wait_for(main(), 110))
 
 
 def greeting(port: int, authority: Path, identity: Path) -> bytes:

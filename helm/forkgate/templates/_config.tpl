@@ -6,6 +6,7 @@ Only dicts are handed about here: a round trip through `fromYaml` would make flo
 {{- define "forkgate.config" -}}
 {{- $root := .root -}}
 {{- $config := deepCopy $root.Values.config -}}
+{{- $host := $root.Values.listenAddress -}}
 {{- if not $config.pools -}}
 {{- fail "config.pools: empty, name at least the pool that answers now, as in helm/forkgate/ci/first-values.yaml" -}}
 {{- end -}}
@@ -25,9 +26,9 @@ Only dicts are handed about here: a round trip through `fromYaml` would make flo
 {{- $_ := set $config "judge" $judge -}}
 {{- $_ := set $config "state_dir" "/var/lib/forkgate/state" -}}
 {{- if eq .part "judge" -}}
-{{- $_ := set $judge "address" (printf "0.0.0.0:%d" (int $root.Values.link.port)) -}}
+{{- $_ := set $judge "address" (printf "%s:%d" (ternary "[::]" $host (eq $host "::")) (int $root.Values.link.port)) -}}
 {{- $telemetry := default dict $config.telemetry -}}
-{{- $_ := set $telemetry "prometheus" (dict "host" "0.0.0.0" "port" (int $root.Values.judge.metricsPort)) -}}
+{{- $_ := set $telemetry "prometheus" (dict "host" $host "port" (int $root.Values.judge.metricsPort)) -}}
 {{- $_ := set $config "telemetry" $telemetry -}}
 {{- if $root.Values.admin.tlsSecret -}}
 {{- $files := dict "cert_file" "/etc/forkgate/admin/tls.crt" "key_file" "/etc/forkgate/admin/tls.key" -}}
@@ -35,14 +36,14 @@ Only dicts are handed about here: a round trip through `fromYaml` would make flo
 {{- $_ := set $files "client_ca_file" "/etc/forkgate/admin/ca.crt" -}}
 {{- end -}}
 {{- $admin := default dict $config.admin -}}
-{{- $_ := set $admin "listen" (dict "host" "0.0.0.0" "port" (int $root.Values.admin.port) "tls" $files) -}}
+{{- $_ := set $admin "listen" (dict "host" $host "port" (int $root.Values.admin.port) "tls" $files) -}}
 {{- $_ := set $config "admin" $admin -}}
 {{- end -}}
 {{- $config = omit $config "listen" -}}
 {{- else -}}
 {{- $_ := set $judge "address" (printf "%s:%d" (include "forkgate.judgeHost" $root) (int $root.Values.link.port)) -}}
 {{- $listen := default dict $config.listen -}}
-{{- $_ := set $listen "host" "0.0.0.0" -}}
+{{- $_ := set $listen "host" $host -}}
 {{- $_ := set $listen "port" (int $root.Values.edge.port) -}}
 {{- if $root.Values.edge.tlsSecret -}}
 {{- $client := dict "cert_file" "/etc/forkgate/tls/tls.crt" "key_file" "/etc/forkgate/tls/tls.key" -}}
