@@ -24,6 +24,9 @@ from comparator.evidence.rows import ErasureRow
 AT_ONCE = 200
 """Captures that one step deletes: some tens of milliseconds."""
 
+DETAILS_AT_ONCE = 5_000
+"""Drops whose words one step empties."""
+
 TENANT, CAPTURE = "tenant", "capture"
 
 _KNOWING = (("comparison", ""), ("fork", ""), ("exchange", " AND NOT pruned"))
@@ -85,14 +88,17 @@ class Eraser:
         )
         exchanges = forget(self._db, captures)
         self._db.executemany("DELETE FROM pin WHERE capture_id = ?", [(one,) for one in captures])
-        more = len(captures) == AT_ONCE
+        # Why captures were dropped is told without a tenant; an engine's words may stand in any of them.
+        emptied = self._db.execute(
+            "UPDATE terminal SET detail = '' WHERE id IN "
+            "(SELECT id FROM terminal WHERE detail != '' LIMIT ?)",
+            (DETAILS_AT_ONCE,),
+        ).rowcount
+        more = len(captures) == AT_ONCE or emptied == DETAILS_AT_ONCE
         self._db.execute(
             "UPDATE erasing SET captures = captures + ?, exchanges = exchanges + ?, deleted = ? WHERE id = ?",
             (len(captures), exchanges, not more, job.id),
         )
-        if not more:
-            # Why captures were dropped is told without a tenant; an engine's words may stand in any of them.
-            self._db.execute("UPDATE terminal SET detail = '' WHERE detail != ''")
         return more
 
     def finish(self, job: Erasing, unix_s: float) -> ErasureRow:

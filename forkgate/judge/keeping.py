@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from comparator.evidence import ErasureRow, EvidenceStore
+from comparator.evidence.erasure import Erasing
 from forkgate.judge.writer import EvidenceWriter, log_erasure
 
 SCRUB_AGAIN_S = 0.2
@@ -40,14 +41,9 @@ class EvidenceKeeping:
             return _told(begun, again=True)
         deleted_s = None
         while True:
-            line: ErasureRow | None = await self._writer.call(_step)
-            if line is not None:
-                log_erasure(line)
-            found: ErasureRow | None = await self._writer.call(lambda store: _line(store, begun.id))
-            if found is not None:
-                return _told(found, again=False)
-            jobs = {job.id: job for job in await self._writer.call(lambda store: store.erasing())}
-            job = jobs[begun.id]
+            job: Erasing | ErasureRow = await self._writer.call(lambda store: _step(store, begun.id))
+            if isinstance(job, ErasureRow):
+                return _told(job, again=False)
             if not job.deleted:
                 continue
             deleted_s = time.monotonic() if deleted_s is None else deleted_s
@@ -70,12 +66,14 @@ class EvidenceKeeping:
                 return plain
 
 
-def _step(store: EvidenceStore) -> ErasureRow | None:
-    return store.erase_step(time.time())
-
-
-def _line(store: EvidenceStore, number: int) -> ErasureRow | None:
-    return next((line for line in reversed(store.erasures()) if line.erasure == number), None)
+def _step(store: EvidenceStore, number: int) -> Erasing | ErasureRow:
+    """One step of the oldest erasure, and where this one stands after it; the writer takes steps by itself,
+    too."""
+    line = store.erase_step(time.time())
+    if line is not None:
+        log_erasure(line)
+    job = next((job for job in store.erasing() if job.id == number), None)
+    return job if job is not None else next(one for one in store.erasures() if one.erasure == number)
 
 
 def _told(line: ErasureRow, *, again: bool) -> dict[str, Any]:

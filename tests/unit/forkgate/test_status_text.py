@@ -235,9 +235,9 @@ def test_evidence_says_who_could_read_its_file() -> None:
     assert evidence_lines(plain) == [
         "evidence  3 pairs, 1 forks, 2.5 of 10000 MB; NOT ENCRYPTED (evidence.encryption)"
     ]
-    sealed = {**store, "sealed_with": "aa", "key_ids": ("aa", "bb"), "kept": "hashes"}
+    sealed = {**store, "sealed_with": "a", "key_ids": ("a", "bb"), "kept": "hashes"}
     assert evidence_lines(sealed) == [
-        "evidence  3 pairs, 1 forks, 2.5 of 10000 MB; sealed with key aa, keyed hashes in the place of tokens",
+        "evidence  3 pairs, 1 forks, 2.5 of 10000 MB; sealed with key a, keyed hashes in the place of tokens",
         "  some of it needs key bb still: forkgate evidence rekey",
     ]
     assert evidence_lines({"path": "x", "trouble": "the disk is full"}) == []
