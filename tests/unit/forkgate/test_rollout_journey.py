@@ -1,0 +1,394 @@
+"""A rollout carried through its stages by real judge parts: journalled, recomputed, taken over anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from comparator.evidence import EvidenceReader
+from forkgate.config import loads
+from forkgate.judge.edited import edited
+from forkgate.judge.plan_view import plan_view
+from forkgate.judge.recompute import recompute
+from forkgate.state.latch import Latch
+from forkgate.state.paths import StatePaths
+from policies.rollout import (
+    Abort,
+    Advance,
+    Lift,
+    Pause,
+    Resume,
+    RollBackNow,
+    RolloutState,
+    Stage,
+    Start,
+)
+from policies.routes import TenantName
+from tests.support.exchanges import comparison, pair
+from tests.support.judging import Bench
+from tests.support.waiting import eventually
+
+NAME = "old-to-new"
+TEXT = """
+state_dir: {state_dir}
+pools:
+  - {{name: old, endpoints: ["http://127.0.0.1:9001"]}}
+  - {{name: new, endpoints: ["http://127.0.0.1:9002"]}}
+home: old
+identity: {{tenant_header: x-tenant, trusted_peers: ["127.0.0.0/8"]}}
+tenants: [{{name: acme}}, {{name: globex}}, {{name: initech}}]
+rollouts:
+  - name: old-to-new
+    baseline: old
+    candidate: new
+    policy: {state_dir}/policy.yaml
+    global_seed: s
+    checks: {{self_check: false, quick_check: false}}
+    shadow_stage: {{minimum_pairs: 2}}
+    steps:
+      - {{tenants: [acme], minimum_pairs: 1, advance: {advance}}}
+      - {{percent: 100, advance: {advance}}}
+    observe: {{minimum_s: {observe_s}, advance: {advance}}}
+    {rest}
+"""
+POLICY = "level: token\nalpha: 0.05\ngates: {token_equality: {minimum_pairs: 1}}\n"
+SAID: dict[str, Any] = {"who": "ana", "why": "seen enough"}
+
+
+def bench(
+    state_dir: Path, *, advance: str = "manual", observe_s: float = 0.0, rest: str = "", **options: Any
+) -> Bench:
+    (state_dir / "policy.yaml").write_text(POLICY)
+    made = Bench(state_dir, **options)
+    made.config = loads(TEXT.format(state_dir=state_dir, advance=advance, observe_s=observe_s, rest=rest))
+    return made
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await work
+
+    asyncio.run(bounded())
+
+
+def now() -> dict[str, Any]:
+    return {**SAID, "unix_s": time.time()}
+
+
+async def equal(one: Bench, count: int = 1) -> None:
+    for _ in range(count):
+        number = one.desk.state(NAME).evidence + 1
+        made = comparison(pair(capture_id=f"c-{number}"))
+        await one.judge.comparison_finished(made, "edge-1", number)
+
+
+def state(one: Bench) -> RolloutState:
+    return one.desk.state(NAME)
+
+
+def routes(one: Bench) -> tuple[str, dict[str, str]]:
+    table = one.server.tables[-1] if one.server.tables else one.publisher.table
+    return table.home, {str(tenant): str(pool) for tenant, pool in table.routes.items()}
+
+
+def replayed(tmp_path: Path) -> None:
+    with EvidenceReader(tmp_path / "evidence.db") as reader:
+        done = recompute(reader, NAME)
+    assert (done.differing, done.unknown, done.problems) == (0, 0, ()), done
+
+
+async def promote_to(one: Bench, place: str) -> None:
+    """From wherever it stands."""
+    if state(one).stage is Stage.PENDING and place != "pending":
+        assert await one.say(Start(**now())) == ()
+    while state(one).place != place:
+        await equal(one, 2)
+        assert await one.say(Advance(**now())) == ()
+
+
+PLACES = ("pending", "shadow", "canary step 1 of 2", "canary step 2 of 2", "observing", "promoted")
+EVERYBODY = {"acme": "new", "globex": "new", "initech": "new"}
+WHERE = {
+    "pending": ("old", {}),
+    "shadow": ("old", {}),
+    "canary step 1 of 2": ("old", {"acme": "new"}),
+    "canary step 2 of 2": ("old", EVERYBODY),
+    "observing": ("old", EVERYBODY),
+    "promoted": ("new", {}),
+}
+
+
+def test_every_word_is_journalled_and_the_whole_road_recomputed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            assert await one.say(Advance(**now())) != (), "it was not started"
+            await promote_to(one, "canary step 1 of 2")
+            assert await one.say(Pause(**now())) == ()
+            assert await one.say(Advance(**now())) != ()
+            assert await one.say(Resume(**now())) == ()
+            await promote_to(one, "canary step 2 of 2")
+            assert await one.say(RollBackNow(tenant=TenantName("globex"), **now())) == ()
+            assert routes(one) == ("old", {"acme": "new", "initech": "new"})
+            assert await one.say(Lift(tenant=TenantName("globex"), **now())) == ()
+            await promote_to(one, "promoted")
+            assert routes(one) == ("new", {})
+            assert one.keeper.latch.moved is not None
+            assert await one.say(RollBackNow(**now())) == ()
+            assert routes(one) == ("old", {})
+            assert one.keeper.latch.moved is None
+            assert await one.say(Lift(**now())) == ()
+            assert state(one).place == "shadow"
+            assert await one.say(Abort(**now())) == ()
+            assert await one.say(Start(**now())) == ()
+        kinds = journalled(tmp_path)
+        for word in ("Start", "Advance", "Pause", "Resume", "RollBackNow", "Lift", "Abort"):
+            assert word in kinds, word
+        replayed(tmp_path)
+
+    run(main())
+
+
+def journalled(tmp_path: Path) -> list[str]:
+    with EvidenceReader(tmp_path / "evidence.db") as reader:
+        last, _ = reader.verdicts_until_now(NAME)
+        return [row.kind for row in reader.journal(NAME, last)]
+
+
+def test_time_and_gates_alone_carry_it_to_its_promotion(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, advance="gates", rest="start: on_load") as one:
+            await equal(one, 2)
+            one.judge.tick()
+            assert state(one).place == "shadow", "a person leaves this one"
+            assert await one.say(Advance(**now())) == ()
+            for place in PLACES[3:]:
+                one.judge.tick()
+                await asyncio.sleep(0)
+                if place == "canary step 2 of 2":
+                    assert state(one).place == "canary step 1 of 2"
+                    await equal(one, 1)
+                    one.judge.tick()
+                assert state(one).place == place
+            await eventually(lambda: routes(one) == ("new", {}), "home moved")
+            quiet = len(journalled_now(one))
+            for _ in range(20):
+                one.judge.tick()
+            assert len(journalled_now(one)) == quiet, "a tick that changes nothing leaves nothing behind"
+        replayed(tmp_path)
+
+    run(main())
+
+
+def journalled_now(one: Bench) -> list[int]:
+    return list(range(state(one).sequence))
+
+
+def test_minimum_time_is_waited_for_across_a_step_of_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        clock = [1_000.0]
+        monkeypatch.setattr(time, "time", lambda: clock[0])
+        async with bench(tmp_path, observe_s=60.0) as one:
+            await promote_to(one, "observing")
+            await equal(one)
+            clock[0] += 59.0
+            assert await one.say(Advance(**now())) == ("it has lasted 59 of 60 s",)
+            clock[0] += 3_600.0
+            one.judge.clock_stepped(3_600.0)
+            assert await one.say(Advance(**now())) == ("it has lasted 59 of 60 s",), (
+                "an hour was set, not lived"
+            )
+            clock[0] -= 7_200.0
+            one.judge.clock_stepped(-7_200.0)
+            clock[0] += 1.0
+            assert await one.say(Advance(**now())) == ()
+        replayed(tmp_path)
+
+    run(main())
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_next_judge_goes_on_in_the_same_place_with_home_where_it_was(tmp_path: Path, place: str) -> None:
+    """Nothing was saved after the first checkpoint: all of it is in the journal and the latch's file."""
+
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await one.checkpoints.save()
+            await promote_to(one, place)
+            before = state(one)
+        async with bench(tmp_path) as two:
+            after = state(two)
+            assert (after.place, after.pairs, after.moved, after.evidence) == (
+                before.place,
+                before.pairs,
+                before.moved,
+                before.evidence,
+            )
+            table = two.publisher.table
+            assert (table.home, dict(table.routes)) == WHERE[place]
+            if place != "promoted":
+                await promote_to(two, PLACES[PLACES.index(place) + 1])
+        replayed(tmp_path)
+
+    run(main())
+
+
+def test_a_state_file_that_is_lost_costs_the_evidence_and_not_the_home(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "promoted")
+            await one.checkpoints.save()
+        StatePaths(tmp_path).rollouts.unlink()
+        async with bench(tmp_path) as two:
+            assert state(two).stage is Stage.PROMOTED
+            assert two.publisher.table.home == "new"
+            assert await two.say(RollBackNow(**now())) == ()
+            assert routes(two) == ("old", {})
+
+    run(main())
+
+
+def test_a_promotion_that_the_disk_refuses_moves_nothing_until_it_takes_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, latch_s=0.2) as one:
+            await promote_to(one, "observing")
+            write = one.keeper._file.write
+
+            def full(_latch: Latch) -> None:
+                raise OSError(28, "No space left on device")
+
+            one.keeper._file.write = full  # type: ignore[method-assign]
+            await equal(one)
+            assert await one.say(Advance(**now())) == ()
+            assert state(one).stage is Stage.PROMOTED
+            assert routes(one) == ("old", EVERYBODY), "tenant by tenant, as before"
+            assert not one.publisher.has_moved(state(one))
+            one.keeper._file.write = write  # type: ignore[method-assign]
+            one.judge.tick()
+            await eventually(lambda: routes(one) == ("new", {}), "home moved once the disk took it")
+            assert one.publisher.has_moved(state(one))
+
+    run(main())
+
+
+def test_a_lift_that_only_the_file_knows_of_is_journalled_by_the_next_judge(tmp_path: Path) -> None:
+    """Killed between the file and the journal: the file was opened by a person, and says why."""
+
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "canary step 2 of 2")
+            assert await one.say(RollBackNow(tenant=TenantName("acme"), **now())) == ()
+            assert await one.say(RollBackNow(**now())) == ()
+            await one.checkpoints.save()
+            for tenant in ("acme", None):
+                await one.publisher.lift(NAME, "looked at it", time.time(), tenant)
+        async with bench(tmp_path) as two:
+            assert (state(two).stage, state(two).latch, state(two).sent_home) == (Stage.SHADOW, None, {})
+        assert journalled(tmp_path).count("Lift") == 2
+        replayed(tmp_path)
+
+    run(main())
+
+
+def test_what_was_decided_and_never_latched_is_latched_by_the_next_judge(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "canary step 2 of 2")
+            # Stepped and journalled, as far as a judge came before it was killed.
+            asked = one.desk.take(NAME, RollBackNow(tenant=TenantName("acme"), **now()))
+            await one.writer.kept(*asked.notes, limit_s=5.0)
+            await one.checkpoints.save()
+        async with bench(tmp_path) as two:
+            for asked in two.checkpoints.caught_up:
+                two.judge.obey(asked, time.monotonic())
+            await eventually(lambda: "acme" in two.keeper.latch.tenants.get(NAME, {}), "the tenant's latch")
+            await eventually(lambda: state(two).sent_home[TenantName("acme")].durable, "known to be durable")
+            assert routes(two) == ("old", {"globex": "new", "initech": "new"})
+
+    run(main())
+
+
+def test_an_old_pool_that_is_not_ready_holds_the_step_and_is_told_with_its_reason(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "shadow")
+            await equal(one, 2)
+            one.desk.restore(
+                msgspec.structs.replace(
+                    state(one), plan=msgspec.structs.replace(state(one).plan, pool_proof=True)
+                )
+            )
+            one.judge.pool_seen("old", False, "1 of 2 endpoints answer")
+            blocked = await one.say(Advance(**now()))
+            assert blocked == ("pool old could not take everything back: 1 of 2 endpoints answer",)
+            one.judge.pool_seen("old", True, "2 of 2 endpoints answer")
+            assert await one.say(Advance(**now())) == ()
+
+    run(main())
+
+
+def test_the_plan_tells_every_step_and_what_the_present_one_waits_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, observe_s=3_600.0) as one:
+            told = plan_view(state(one), time.time())
+            assert [(step["stage"], step["standing"]) for step in told["steps"]] == [
+                ("pending", "here"),
+                ("shadow", "to come"),
+                ("canary", "to come"),
+                ("canary", "to come"),
+                ("observing", "to come"),
+                ("promoted", "to come"),
+            ]
+            assert told["next"] == f"forkgate rollout start {NAME} --reason '...'"
+            await promote_to(one, "observing")
+            told = plan_view(state(one), state(one).entered_unix_s + 60.0)
+            assert [step["standing"] for step in told["steps"]] == ["done"] * 4 + ["here", "to come"]
+            here = told["steps"][4]
+            assert (here["lasted_s"], here["minimum_s"]) == (60.0, 3_600.0)
+            assert "it has lasted 60 of 3600 s" in here["blocked_by"]
+            assert told["next"] is None, "nothing to type while it waits"
+            later = plan_view(state(one), state(one).entered_unix_s + 3_601.0)
+            assert later["next"] == f"forkgate rollout promote {NAME} --reason '...'"
+            assert await one.say(RollBackNow(**now())) == ()
+            told = plan_view(state(one), time.time())
+            assert told["next"] == f"forkgate rollout lift {NAME} --reason '...'"
+            assert not any(step["standing"] == "here" for step in told["steps"])
+
+    run(main())
+
+
+def test_an_edited_file_is_told_before_any_restart_and_changes_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "canary step 1 of 2")
+            await one.checkpoints.save()
+            paths = StatePaths(tmp_path)
+            before = paths.rollouts.read_bytes()
+
+            def under(**section: Any) -> dict[str, Any]:
+                plain = json.loads(msgspec.json.encode(one.config))
+                plain["rollouts"][0] |= section
+                return edited(loads(json.dumps(plain)), paths)[0]
+
+            same = under()
+            assert (same["changes"], same["moves"], same["place_after"]) == ([], {}, "canary step 1 of 2")
+            more = under(steps=[{"tenants": ["acme", "globex"]}, {"percent": 100}])
+            assert any(line.startswith("steps[0]: acme") and "globex" in line for line in more["changes"])
+            assert more["moves"] == {}, "an edit moves nobody to the candidate"
+            less = under(steps=[{"tenants": ["globex"]}])
+            assert less["moves"] == {"acme": ["new", "home"]}
+            other = under(policy="audit")
+            assert (other["place_after"], other["moves"]) == ("pending", {"acme": ["new", "home"]})
+            assert "policy (digest" in other["held"]
+            assert paths.rollouts.read_bytes() == before
+
+    run(main())
