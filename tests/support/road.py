@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import orjson
 
+from comparator.evidence.export import HEAD_KEYS
 from tests.support.serving import Serving
 
 ROLLOUT = "old-to-new"
@@ -122,8 +123,9 @@ def exported(one: Serving, *filters: str) -> Iterator[dict[str, Any]]:
     """Every capture that ``evidence export`` writes."""
     done = one.cli("evidence", "export", *filters)
     assert done.code == 0, done.err
-    for line in done.out.splitlines():
-        yield orjson.loads(line)
+    for line in map(orjson.loads, done.out.splitlines()):
+        if HEAD_KEYS.isdisjoint(line):
+            yield line
 
 
 def capture(one: Serving, capture_id: str) -> dict[str, Any]:

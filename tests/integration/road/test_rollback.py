@@ -5,7 +5,6 @@ One story, told once; each test looks at another part of it, by the command line
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -227,7 +226,7 @@ def test_export_with_json_says_the_same(story: Story) -> None:
     as_json = story.serving.cli("evidence", "export", "--forked", "--json")
     assert (plain.code, as_json.code) == (0, 0)
     assert plain.out == as_json.out
-    assert all(json.loads(line)["forks"] for line in plain.out.splitlines())
+    assert all(line["forks"] for line in exported(story.serving, "--forked"))
 
 
 def recomputed(story: Story) -> dict[str, Any]:
