@@ -269,11 +269,12 @@ def read_entries(path: Path) -> Iterator[tuple[int, bytes]]:
             yield number, line.rstrip(b"\n")
 
 
-def verify(path: Path, head: str | None = None, most: int = 20) -> Verified:
+def verify(path: Path, head: str | None = None, follows: str | None = None, most: int = 20) -> Verified:
     """Follow the chain from its first line. Raises OSError.
 
     Args:
         head: a hash that was kept elsewhere, to be found in the chain.
+        follows: of the line before the first one here, where an older file holds it.
         most: problems to tell.
     """
     problems: list[str] = []
@@ -291,10 +292,14 @@ def verify(path: Path, head: str | None = None, most: int = 20) -> Verified:
             continue
         if not fits:
             problems.append(f"line {number}: its content was changed, seq {entry.seq}")
-        expected = before if before is not None else ((0, GENESIS) if number == 1 else None)
-        if expected is not None and (entry.prev != expected[1] or entry.seq != expected[0] + 1):
+        if number == 1 and entry.prev != (follows if follows is not None else GENESIS):
             problems.append(
-                f"line {number}: does not follow the line before it, seq {entry.seq} after {expected[0]}"
+                f"line 1: is no beginning, seq {entry.seq} after {entry.prev}: an older file holds what is "
+                "before it, give that file's head with --follows"
+            )
+        if before is not None and (entry.prev != before[1] or entry.seq != before[0] + 1):
+            problems.append(
+                f"line {number}: does not follow the line before it, seq {entry.seq} after {before[0]}"
             )
         if entry.kind == "asked" and not entry.late:
             open_.add(entry.seq)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from forkgate.cli import (
     artifact,
+    audit,
     check,
     compare,
     determinism,
@@ -25,6 +27,7 @@ from forkgate.cli import (
 )
 from forkgate.cli import config as config_commands
 from forkgate.cli.exits import Exit
+from forkgate.cli.options import REMOTE
 from forkgate.cli.output import data
 
 app = typer.Typer(
@@ -52,8 +55,37 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            envvar="FORKGATE_SERVER",
+            metavar="URL",
+            help="Ask the judge at this address instead of the unix socket: https://HOST:PORT.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", envvar="FORKGATE_TOKEN_FILE", help="The token for --server."),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file", envvar="FORKGATE_CA_FILE", help="PEM authorities of --server; else the system's."
+        ),
+    ] = None,
+    client_cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-cert", envvar="FORKGATE_CLIENT_CERT", help="PEM certificate and key, for mutual TLS."
+        ),
+    ] = None,
 ) -> None:
-    """Options of the command itself."""
+    """Options of the command itself; those of the server stand before the command's name."""
+    from forkgate.cli.door import Remote
+
+    if server is not None:
+        REMOTE.set(Remote(server=server, token_file=token_file, ca_file=ca_file, client_cert=client_cert))
 
 
 app.command("serve", short_help="Run the sidecar: edge workers and a judge.")(processes.serve)
@@ -80,6 +112,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(gate.app, name="gate")
 app.add_typer(evidence.app, name="evidence")
 app.add_typer(check.app, name="check")
+app.add_typer(audit.app, name="audit")
 app.add_typer(suite.app, name="suite")
 app.add_typer(verdict.app, name="verdict")
 app.add_typer(artifact.app, name="artifact")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from comparator.evidence import Keyring
-    from forkgate.cli.door import Door
+    from forkgate.cli.door import Door, Remote
     from forkgate.config import Config
 
 DEFAULT_FILE = Path("forkgate.yaml")
+
+REMOTE: ContextVar[Remote | None] = ContextVar("remote", default=None)
+"""The judge that ``--server`` names; set once, before the command runs."""
 
 File = Annotated[
     Path | None,
@@ -80,10 +84,16 @@ def named(config: Path, state_dir: Path | None) -> str:
 
 
 def door(config: Path, state_dir: Path | None) -> Door:
-    """The judge's admin API, found by the state directory or by the configuration that names it."""
-    from forkgate.cli.door import Door
+    """The judge's admin API: where ``--server`` of the command itself says, else found by the state directory
+    or by the configuration that names it."""
+    from forkgate.cli.door import Door, RemoteDoor
     from forkgate.state.paths import StatePaths
 
+    remote = REMOTE.get()
+    if remote is not None:
+        if state_dir is not None:
+            leave(Exit.USAGE, "--server and --state-dir name two judges, give one of them")
+        return RemoteDoor(remote)
     if state_dir is None:
         state_dir = Path(read_config(config).state_dir)
     return Door(StatePaths(state_dir).admin_socket)

@@ -21,6 +21,8 @@ class StatePaths:
         """What the judge knew of its rollouts a second ago."""
         self.evidence = self.root / "evidence.db"
         self.admin_socket = self.root / "admin.sock"
+        self.audit = self.root / "audit.jsonl"
+        """What people did, through the admin API."""
         self.link_socket = self.root / "link.sock"
         self.ledgers = self.root / "ledgers"
         self.listen = self.root / "listen.json"
