@@ -63,10 +63,11 @@ def rendered(name: str) -> tuple[Manifest, ...]:
 
 
 def example_chart(directory: Path) -> Path:
-    """The example with its dependency in place, as ``helm dependency build`` leaves it."""
-    chart = directory / EXAMPLE.name
-    shutil.copytree(EXAMPLE, chart)
-    shutil.copytree(CHART, chart / "charts" / CHART.name)
+    """A copy of the example with its dependency packaged into it, by ``helm dependency update``."""
+    copy = directory / "helm"
+    shutil.copytree(ROOT / "helm", copy)
+    chart = copy / "examples" / EXAMPLE.name
+    helm_python.dependency_update(chart)
     return chart
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -11,6 +13,7 @@ from forkgate.config.model import JudgeSection
 from proxy.edge.settings import Timeouts
 from tests.helm.charts import (
     CHART,
+    ROOT,
     SETS,
     configuration,
     containers,
@@ -38,7 +41,7 @@ def test_helm_lint_finds_nothing(name: str | None) -> None:
     assert [one["error"] for one in report["messages"] if one["severity"] > 1] == []
 
 
-def test_helm_lint_finds_nothing_in_the_example(tmp_path: Any) -> None:
+def test_helm_lint_finds_nothing_in_the_example(tmp_path: Path) -> None:
     report = helm_python.lint(example_chart(tmp_path), strict=True, kube_version="v1.30.0")
     assert report["errors"] == []
     assert [one["error"] for one in report["messages"] if one["severity"] > 1] == []
@@ -47,6 +50,18 @@ def test_helm_lint_finds_nothing_in_the_example(tmp_path: Any) -> None:
 def test_generated_files_are_what_their_sources_say() -> None:
     for path, text in generated().items():
         assert path.read_text() == text, f"{path}: run `make chart`"
+
+
+def test_the_chart_is_of_the_version_that_it_installs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    with helm_python.Chart.load(CHART) as chart:
+        assert chart.metadata["appVersion"] == project["version"]
+
+
+def test_a_packaged_chart_has_all_that_its_templates_read(tmp_path: Path) -> None:
+    helm_python.package(CHART, destination=tmp_path)
+    (archive,) = tmp_path.iterdir()
+    assert render(values_of("full"), archive) == list(rendered("full"))
 
 
 def test_defaults_alone_are_refused_with_what_is_missing() -> None:
@@ -149,6 +164,8 @@ def test_notes_say_the_next_command_in_each_mode() -> None:
         assert "forkgate rollout show a100-to-h100" in told
     assert "helm/link-certificates --namespace inference --name forkgate" in notes(values_of("first"))
     assert "link-certificates" not in notes(values_of("full"))  # cert-manager makes them
+    assert "None is published there" in notes(values_of("first"))
+    assert "None is published there" not in notes(values_of("full"))
 
 
 def test_notes_hold_a_sidecar_to_paste_into_a_plain_deployment() -> None:
