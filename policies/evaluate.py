@@ -45,7 +45,7 @@ def evaluate(
     Args:
         gates: by name.
         comparisons: their ``repeat`` marks are believed: a cluster that was seen before does not bet.
-        alphas: each gate's levels (:func:`policies.levels.alphas_of`).
+        alphas: each gate's levels (:func:`policies.levels.levels_of`).
     """
     states = {name: gate.initial() for name, gate in gates.items()}
     points: dict[str, list[Point]] = {name: [] for name in gates}

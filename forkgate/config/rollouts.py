@@ -65,13 +65,17 @@ def _steps(config: Config, rollout: RolloutSection, path: str, movers: dict[str,
             yield from _named(config, tenants, one, where, inside)
         for name in _taken(rollout, tenants, one):
             inside.setdefault(name, at)
+    taken: dict[tuple[int, str], list[str]] = {}
     for name, at in inside.items():
         owner = movers.setdefault(name, rollout.name)
         if owner != rollout.name:
-            yield (
-                f"{path}[{at}]",
-                f"{name!r} is moved by {owner!r} already, a tenant has one pool, leave it to one of them",
-            )
+            taken.setdefault((at, owner), []).append(name)
+    for (at, owner), its in taken.items():
+        whom = f"{its[0]!r} is" if len(its) == 1 else f"{its[0]!r} and {len(its) - 1} more are"
+        yield (
+            f"{path}[{at}]",
+            f"{whom} moved by {owner!r} already, a tenant has one pool, leave it to one of them",
+        )
 
 
 def _named(

@@ -34,4 +34,5 @@ def test_configuration_is_taken(
     config = load(file)
     assert config.home == "live"
     assert [rollout.shadow.percent for rollout in config.rollouts] == ([] if percent is None else [percent])
-    assert [rollout.canary.tenants for rollout in config.rollouts] == ([] if percent is None else [canaries])
+    moved = [tuple(name for one in rollout.steps for name in one.tenants) for rollout in config.rollouts]
+    assert moved == ([] if percent is None else [canaries])
