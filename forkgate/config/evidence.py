@@ -85,6 +85,14 @@ def check_evidence(config: Config) -> Found:
             yield path, "limits nothing, set max_age_s or max_bytes"
 
 
+def key_variables(section: EvidenceSection) -> tuple[str, ...]:
+    """Names of the environment variables that hold keys."""
+    if section.encryption is None:
+        return ()
+    sources = (section.encryption, *section.encryption.old_keys)
+    return tuple(source.key_env for source in sources if source.key_env is not None)
+
+
 _ONE = "needs exactly one of key_file, key_env and key_command"
 
 

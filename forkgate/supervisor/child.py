@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from forkgate.supervisor import leash
@@ -57,12 +57,14 @@ async def start(
     arguments: Sequence[str],
     settings: Callable[[int], bytes],
     pass_fds: Sequence[int] = (),
+    withheld: Collection[str] = (),
 ) -> Child:
     """Start ``python ARGUMENTS`` on a leash.
 
     Args:
         settings: makes the child's standard input from the file descriptor of its ready pipe.
         pass_fds: descriptors that it inherits under the same numbers.
+        withheld: variables of the environment that it does not inherit.
 
     Raises:
         OSError: no process could be made.
@@ -79,6 +81,7 @@ async def start(
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(*pass_fds, writer_fd),
+            env={name: value for name, value in os.environ.items() if name not in withheld},
             start_new_session=True,  # a Ctrl-C in the terminal reaches the supervisor alone; it decides
         )
     except BaseException:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from forkgate.config.evidence import key_variables
 from forkgate.config.model import Config
 from forkgate.config.policy import PolicySource
 from forkgate.identifiers import uuid7
@@ -199,7 +200,9 @@ class Supervisor:
                 )
             )
 
-        return await children.start(f"edge {index}", ("-m", "proxy.edge"), settings, fds)
+        # An edge speaks with anybody who connects, and reads no evidence.
+        withheld = key_variables(self.config.evidence)
+        return await children.start(f"edge {index}", ("-m", "proxy.edge"), settings, fds, withheld)
 
     async def _start_judge(self) -> Child:
         def settings(ready_fd: int) -> bytes:

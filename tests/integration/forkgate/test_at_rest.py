@@ -123,6 +123,8 @@ def test_sealed_evidence_outlives_a_kill_and_shows_nothing_on_any_disk(tmp_path:
                 await one.start()
             finally:
                 del os.environ["FORKGATE_TEST_KEY"]
+            assert b"FORKGATE_TEST_KEY=" in Path(f"/proc/{one.pids('judge')[-1]}/environ").read_bytes()
+            assert b"FORKGATE_TEST_KEY=" not in Path(f"/proc/{one.pids('edge 0')[-1]}/environ").read_bytes()
             rekeyed = await asyncio.to_thread(command, one, "evidence", "rekey")
             assert rekeyed.returncode == 0, rekeyed.stderr
             assert f"key {key(1).id} is not needed any more" in rekeyed.stdout
