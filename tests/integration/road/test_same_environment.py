@@ -236,3 +236,15 @@ def test_replay_of_equal_arms_is_equal_again(seen: Seen) -> None:
     assert done.json["verdict"] == "stands"
     assert done.json["now"]["fork"] is None
     assert done.json["now"]["set_aside"] is None
+
+
+@pytest.mark.parametrize("sides", [("old", "new"), ()], ids=["pools", "who answered"])
+def test_compare_finds_that_the_two_have_shown_equal_tokens(seen: Seen, sides: tuple[str, ...]) -> None:
+    """Six prompts bound the share that may fork at 39 %, which is enough where 45 % is asked."""
+    asked = ("compare", *sides, "--evidence", "state/evidence.db", "--level", "token", "--json")
+    done = seen.serving.cli(*asked, "--forks-at-most", "0.45")
+    assert done.code == 0, done.err
+    assert done.json["a"]["environment"] == done.json["b"]["environment"]
+    assert (done.json["a"]["name"], done.json["b"]["name"]) == ("old", "new")
+    assert done.json["evidence"]["between"] == {"equal": REQUESTS, "forked": 0}
+    assert seen.serving.cli(*asked).code == 3
