@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from forkgate.admin import openapi
 from forkgate.config import schema
 from tools import chart, proto, runtime_lock, starter_suite
 
 GENERATORS: dict[str, Callable[[], dict[Path, str]]] = {
     "make proto": proto.render,
     "make schema": schema.render,
+    "python -m tools.openapi": openapi.render,
     "make chart": chart.render,
     "python -m tools.runtime_lock": runtime_lock.render,
     "python -m tools.starter_suite": starter_suite.render,
