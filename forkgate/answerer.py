@@ -72,7 +72,7 @@ class Answerer:
     def mixed(self, now_unix_s: float) -> tuple[str, ...]:
         """The digests that answer there in turn; empty while it is one."""
         late = [digest for at, digest in self._changes if now_unix_s - at <= MIXED_S]
-        return tuple(dict.fromkeys(late)) if len(late) > len(set(late)) else ()
+        return tuple(sorted(set(late))) if len(late) > len(set(late)) else ()
 
     def _change(self, digest: str, at_unix_s: float) -> bool:
         self.digest, self._since_unix_s = digest, at_unix_s
@@ -101,7 +101,8 @@ def differences(
         probed: URLs of engines that have answered a probe, so that their silence is their own.
     """
     if declared is None:
-        yield from _several(pool, answerers)
+        steady = {url: one for url, one in answerers.items() if not one.mixed(now_unix_s)}
+        yield from _several(pool, steady)
     for url, answerer in answerers.items():
         mixed = answerer.mixed(now_unix_s)
         if mixed:
