@@ -175,16 +175,23 @@ class _Asking:
         from forkgate.levels.evidence import ANSWERS, Tally
         from forkgate.levels.gates import computed, stored
         from forkgate.levels.standing import stand
+        from policies.gates.by_token import by_token
 
         told = reach(a, b, self._vouch)
         if evidence is None:
             return stand(a, b, told, limits=self._limits)
         digests = [None if one.environment is None else one.environment.digest for one in (a, b)]
         tally = Tally(*digests, vouched=ANSWERS in self._vouch)
-        counted = (one for line in evidence.comparisons(tally.pruned) if (one := tally.add(line)) is not None)
+        counted = (
+            one
+            for line in evidence.comparisons(tally.pruned, tally.hashed)
+            if (one := tally.add(line)) is not None
+        )
         verdicts: Verdicts | None
         if self._policy is not None:
             verdicts = computed(self._policy, counted)
+            if tally.seen().hashed:
+                verdicts = verdicts.not_of_hashes(by_token(self._policy.gates))
         else:
             collections.deque(counted, maxlen=0)
             verdicts = stored(*evidence.verdicts())

@@ -100,6 +100,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Left out: equal as far as they went, but an answer was empty or cut short."""
     pruned: int = 0
     """Left out: their steps had made room in the store."""
+    hashed: int = 0
+    """Not left out: kept with hashes for token IDs, which differ exactly where the IDs did."""
 
     @property
     def comparisons(self) -> int:
@@ -126,11 +128,17 @@ class Tally:
         self._first: FirstFork | None = None
         self._foreign: dict[str, int] = {}
         self._set_aside: dict[str, int] = {}
-        self._counts = dict.fromkeys(("greedy", "drawn", "vouched", "unproved", "unfinished", "pruned"), 0)
+        self._counts = dict.fromkeys(
+            ("greedy", "drawn", "vouched", "unproved", "unfinished", "pruned", "hashed"), 0
+        )
 
     def pruned(self, line: int) -> None:
         """A comparison whose steps are gone (``on_pruned`` of a reader)."""
         self._counts["pruned"] += 1
+
+    def hashed(self, line: int, comparison: Comparison) -> None:
+        """A comparison that comes with hashes for token IDs (``on_hashed`` of a reader)."""
+        self._counts["hashed"] += 1
 
     def add(self, comparison: Comparison) -> Comparison | None:
         """Take in one comparison. What of it counts; None where nothing does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -45,6 +45,17 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
             not self.silent
             and all(one.answer is Answer.PASS for one in self.gates)
             and not all(one.performance for one in self.gates)
+        )
+
+    def not_of_hashes(self, gates: Collection[str]) -> Verdicts:
+        """These, of evidence that was kept as hashes: what ``gates`` say of token IDs is not to be had."""
+        why = "its evidence was kept as hashes (evidence.store), and it reads token IDs"
+        return msgspec.structs.replace(
+            self,
+            gates=tuple(
+                msgspec.structs.replace(one, answer=Answer.ERROR, reason=why) if one.gate in gates else one
+                for one in self.gates
+            ),
         )
 
     def saying(self, *answers: Answer) -> tuple[GateSaid, ...]:

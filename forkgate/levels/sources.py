@@ -193,9 +193,15 @@ class Evidence:
             )
         return known[0] if asked is None and len(known) == 1 else asked
 
-    def comparisons(self, on_pruned: Callable[[int], None]) -> Iterator[Comparison]:
-        """Those of the rollout, else of all, oldest first. Raises ExportLineError for a line that is none."""
-        for one in read_comparisons(self._lines(), on_pruned):
+    def comparisons(
+        self, on_pruned: Callable[[int], None], on_hashed: Callable[[int, Comparison], None]
+    ) -> Iterator[Comparison]:
+        """Those of the rollout, else of all, oldest first. Raises ExportLineError for a line that is none.
+
+        Args:
+            on_pruned, on_hashed: see :func:`comparator.evidence.export.read_comparisons`.
+        """
+        for one in read_comparisons(self._lines(), on_pruned, on_hashed):
             if self.rollout is None or one.rollout == self.rollout:
                 yield one
 

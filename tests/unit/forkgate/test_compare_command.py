@@ -17,6 +17,7 @@ from comparator.evidence import (
     ComparisonDone,
     EvidenceReader,
     EvidenceStore,
+    Kept,
     Keyring,
     RecordSeen,
     key_of,
@@ -109,6 +110,7 @@ def store(
     *kept: Comparison,
     sides: dict[str, pathlib.Path] | None = None,
     keys: Keyring = NO_KEYS,
+    kept_as: Kept = Kept.FULL,
 ) -> pathlib.Path:
     """A rollout's store; ``sides`` are pools whose engines served their records."""
     seen = []
@@ -128,13 +130,13 @@ def store(
     done = (
         ComparisonDone(comparison=one, incarnation="e", sequence=place) for place, one in enumerate(kept, 1)
     )
-    with EvidenceStore(path, 50_000_000, keys=keys) as opened:
+    with EvidenceStore(path, 50_000_000, keys=keys, kept=kept_as) as opened:
         opened.add(Batch(comparisons=tuple(done), records=tuple(seen)))
     return path
 
 
-def exported(file: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
-    with EvidenceReader(file) as reader:
+def exported(file: pathlib.Path, to: pathlib.Path, keys: Keyring = NO_KEYS) -> pathlib.Path:
+    with EvidenceReader(file, keys) as reader:
         to.write_bytes(b"".join(reader.export(rollout="old-to-new")))
     return to
 
@@ -261,6 +263,19 @@ class TestEvidence:
         one = compare(a, b, "--evidence", db, "--rollout", "r1", "--json")
         assert json.loads(one.stdout)["evidence"]["between"]["equal"] == 20
         assert "knows r0, r1: whose baseline" in compare("--evidence", db, status=2).stderr
+
+    def test_hashes_show_equal_tokens_and_answer_no_gate_that_reads_them(self, folders: Folders) -> None:
+        a, b = folders.side("a"), folders.side("b", os__libc="2")
+        signed = folders.digest(a), folders.digest(b)
+        keys = Keyring(current=key_of("7" * 64))
+        kept = [answered(f"c{n}", *signed, fork=n == 3) for n in range(40)]
+        db = store(folders.root / "e.db", *kept, keys=keys, kept_as=Kept.HASHES)
+        bundle = exported(db, folders.root / "bundle.ndjson", keys)
+        told = json.loads(compare(a, b, "--evidence", bundle, "--policy", "sampling", "--json").stdout)
+        assert told["evidence"]["between"] == {"equal": 39, "forked": 1}
+        gates = {one["gate"]: one for one in told["verdicts"]["gates"]}
+        assert gates["sampling"]["answer"] == "error"
+        assert "reads token IDs" in gates["sampling"]["reason"]
 
     def test_sealed_evidence_is_read_with_its_key_and_not_without(self, folders: Folders) -> None:
         a, b = folders.side("a"), folders.side("b", os__libc="2")

@@ -222,6 +222,11 @@ class TestVerdicts:
         assert not computed(policy, equal[:1]).passed
         assert computed(policy, [comparison(pair(right_ids=(9,)))]).saying(Answer.FAIL)
 
+    def test_of_hashes_no_gate_that_reads_token_ids_says_anything(self) -> None:
+        found = said(Answer.PASS, gate="sampling").not_of_hashes(("sampling",))
+        assert (found.gates[0].answer, found.passed) == (Answer.ERROR, False)
+        assert said(Answer.PASS).not_of_hashes(("sampling",)).passed
+
 
 class TestWords:
     def test_the_first_line_answers_what_was_asked(self) -> None:
