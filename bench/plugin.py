@@ -2,7 +2,7 @@
 
 Three servers of one model run side by side and are asked in turns, one at a time: two without the plugin (A
 and B) and one with it. The plugged one is asked twice a round: as live traffic asks it, and as our shadows
-do, with marks and with the steps of each answer fetched at its end. All are started several times, since two
+do, with marks and with the steps of each answer fetched at its end. All are started more than once, since two
 processes of one program differ in speed by themselves. Figures, of tokens a second and of a server's CPU a
 token, each the median of ratios within a round:
 
@@ -70,7 +70,7 @@ class Sizes:
     rounds: int
 
 
-FULL = Sizes(starts=3, rounds=10)
+FULL = Sizes(starts=2, rounds=12)
 QUICK = Sizes(starts=1, rounds=2)
 
 

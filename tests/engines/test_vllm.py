@@ -223,20 +223,31 @@ def test_alone_and_alone_again_do_not_fork(vllm: Vllm) -> None:
 
 
 def test_logprobs_are_those_of_the_model(vllm: Vllm, model_dir: pathlib.Path) -> None:
-    """vLLM's float32 top-20 against transformers' own logits, at every step of an answer.
+    """vLLM's float32 top-20 against transformers' own logits, at every step of some answers.
 
-    Within .02 nats: vLLM's AVX-512 kernels are off by some thousandths; another model is by whole nats.
+    How near float32 comes is the CPU's affair, so the yardstick is measured beside it: bfloat16, which is the
+    model too, only rounded. On an EPYC with AVX-512 float32 was off by 6e-5 nats at most over 16 answers,
+    equal bit for bit from run to run and from start to start; on another CPU by some thousandths. A tenth of
+    what bfloat16 is off leaves room for both, and none for a float32 that is bfloat16 somewhere inside.
     """
     loaded = reference.load(EngineServerOptions(model_dir=str(model_dir), threads=2))
-    exchange = vllm.answers("float32", Ask.SHORT, concurrent=1)[0]
-    ids = [*exchange.prompt_token_ids, *exchange.token_ids]
-    with torch.inference_mode():
-        logits = loaded.network(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
-    expected = torch.log_softmax(logits[len(exchange.prompt_token_ids) - 1 : -1], dim=-1)
-    assert len(exchange.steps) == TOKENS
-    for place, step in enumerate(exchange.steps):
-        assert len(step.top_ids) == 20
-        assert step.token_id == step.top_ids[0]
-        told = torch.tensor(step.top_logprobs)
-        assert torch.allclose(told, expected[place][list(step.top_ids)], atol=2e-2)
-        assert torch.allclose(told, expected[place].topk(20).values, atol=2e-2)
+
+    def off_nats(exchange: Exchange) -> float:
+        ids = [*exchange.prompt_token_ids, *exchange.token_ids]
+        with torch.inference_mode():
+            logits = loaded.network(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
+        expected = torch.log_softmax(logits[len(exchange.prompt_token_ids) - 1 : -1], dim=-1)
+        assert len(exchange.steps) == TOKENS
+        worst = 0.0
+        for place, step in enumerate(exchange.steps):
+            assert len(step.top_ids) == 20
+            assert step.token_id == step.top_ids[0]
+            told = torch.tensor(step.top_logprobs)
+            for truth in (expected[place][list(step.top_ids)], expected[place].topk(20).values):
+                worst = max(worst, float((told - truth).abs().max()))
+        return worst
+
+    float32 = max(map(off_nats, vllm.answers("float32", Ask.SHORT, concurrent=1)[:4]))
+    bfloat16 = max(map(off_nats, vllm.answers("bfloat16", Ask.SHORT, concurrent=1)[:4]))
+    assert bfloat16 < 2.0  # another model is off by whole nats
+    assert float32 < bfloat16 / 10

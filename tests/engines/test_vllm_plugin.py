@@ -456,25 +456,6 @@ def test_aborts_leak_nothing_and_later_answers_are_true(server: Vllm) -> None:
     assert MOST_REQUESTS <= 2048
 
 
-def test_scheduling_ahead_of_the_results_counts_no_pass_too_many(
-    plugged: pathlib.Path, model_dir: pathlib.Path
-) -> None:
-    ahead = serving(plugged, model_dir, "--async-scheduling")
-    try:
-
-        async def what(engine: Engine) -> list[tuple[list[int], Finish]]:
-            prompts = [await prompt_of(engine, place, tokens) for place, tokens in enumerate([5, 20, 11])]
-            return await asyncio.gather(*(run(engine, prompt) for prompt in prompts))
-
-        for ids, finish in use(ahead, what):
-            sizes, places = finish.facts["batch_size"].value, finish.facts["batch_place"].value
-            assert len(ids) == len(sizes) == len(places)
-            assert all(place < size <= 3 for size, place in zip(sizes, places, strict=True))
-        assert record_of(ahead).fields["batch.async"] is True
-    finally:
-        ahead.stop()
-
-
 # -- the wheel --------------------------------------------------------------------------------------
 
 
