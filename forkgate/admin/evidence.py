@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from comparator.evidence import EvidenceReader, Shown
+from comparator.evidence import EvidenceReader, Shown, StoredPair
 from comparator.evidence.explain import explain
 from comparator.evidence.export import json_safe
 from comparator.evidence.trace import printable
@@ -18,6 +18,8 @@ from comparator.floor import Floors
 from comparator.records import Arm
 from forkgate.admin.errors import json_response
 from forkgate.admin.port import AdminPort, Refused
+from forkgate.admin.roles import Need
+from forkgate.admin.routes import CALLER
 from forkgate.admin.text import pair_line
 
 T = TypeVar("T")
@@ -38,7 +40,8 @@ class EvidenceRoutes:
         filters = _filters(request)
         cursor = request.query.get("cursor")
         page = await self._read(lambda reader: reader.list(limit=limit, cursor=cursor, **filters))
-        pairs = [{**_plain(pair), "summary": pair_line(pair)} for pair in page.pairs]
+        seen = page.pairs if _may_read(request) else [_without_words(pair) for pair in page.pairs]
+        pairs = [{**_plain(pair), "summary": pair_line(pair)} for pair in seen]
         return json_response({"pairs": pairs, "cursor": page.cursor})
 
     async def show(self, request: web.Request) -> web.Response:
@@ -81,6 +84,16 @@ class EvidenceRoutes:
                 return ask(reader)
 
         return await asyncio.to_thread(work)
+
+
+def _may_read(request: web.Request) -> bool:
+    caller = request.get(CALLER)
+    return caller is not None and caller.may(Need.CONTENT)
+
+
+def _without_words(pair: StoredPair) -> StoredPair:
+    """Without what may repeat a client's: stop strings that differ, an engine's error message."""
+    return msgspec.structs.replace(pair, set_aside_reason=None)
 
 
 def _without_pairs(shown: Shown) -> str:

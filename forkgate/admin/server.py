@@ -64,7 +64,11 @@ class AdminServer:
         await web.SockSite(self._runner, _bind(self._path)).start()
         if self._remote is not None and self._door is not None:
             await self._remote.setup()
-            await self._door.start()
+            try:
+                await self._door.start()
+            except AdminError:
+                await self.close()
+                raise
 
     async def close(self) -> None:
         if self._remote is not None and self._door is not None:
