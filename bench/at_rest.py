@@ -1,9 +1,12 @@
-"""``python -m bench.at_rest [--pairs N] [--rounds N] [--json]``: what sealed and hashed evidence cost.
+"""``python -m bench.at_rest [--pairs N] [--rounds N] [--judge] [--json]``: what sealed and hashed evidence
+cost.
 
 The real store on a real disk, as the judge's writer feeds it: batches of 16 pairs, 64 prompt tokens and
 2 x 64 tokens with top-20. The ways take turns, so that a machine that slows down slows all of them; each
 figure is the median of its rounds. CPU is of the whole process; a judge spends more on a pair before it is
 stored (``judge_pairs_per_s`` of ``make bench`` is the whole road).
+
+``--judge`` measures that whole road each way, in turn: real judges, two engine stubs, two cores.
 
 Data on stdout, one line a way; with ``--json`` one object.
 """
@@ -11,6 +14,7 @@ Data on stdout, one line a way; with ``--json`` one object.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import statistics
@@ -21,6 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.cases import Run, judge
+from bench.machine import Cores
 from comparator.compare import compare
 from comparator.comparison import Comparison
 from comparator.evidence import NO_KEYS, Batch, ComparisonDone, EvidenceStore, Kept, Key, Keyring
@@ -128,12 +134,36 @@ def run(pairs: int, rounds: int) -> dict[str, dict[str, float]]:
     return told
 
 
+async def judges(rounds: int) -> dict[str, dict[str, float]]:
+    """Pairs a second of a whole judge's CPU, each way: medians and the runs behind them."""
+    run = Run(cores=Cores.pick(), quick=True, wanted=frozenset(judge.KEYS), started_s=time.monotonic())
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way, (keys, kept) in WAYS.items():
+            evidence: dict[str, object] = {"store": kept.value}
+            if keys.current is not None:
+                evidence["encryption"] = {"key_command": ["echo", bytes(range(32)).hex()]}
+            (figure,) = await judge.run(run, evidence)
+            assert figure.value is not None, "the judge's case raises where it cannot measure"
+            found[way].append(figure.value)
+    return {
+        way: {"judge_pairs_per_cpu_s": round(statistics.median(its), 1)}
+        | {f"run_{number}": round(one, 1) for number, one in enumerate(its, 1)}
+        for way, its in found.items()
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.at_rest", description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--judge", action="store_true", help="whole judges, two minutes")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(argv)
+    if asked.judge:
+        whole = asyncio.run(judges(asked.rounds))
+        sys.stdout.write(json.dumps(whole) + "\n" if asked.json else _judges_text(whole))
+        return 0
     told: dict[str, Any] = run(asked.pairs, asked.rounds)
     if asked.json:
         sys.stdout.write(json.dumps(told) + "\n")
@@ -146,6 +176,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             "a pair\n"
         )
     return 0
+
+
+def _judges_text(told: dict[str, dict[str, float]]) -> str:
+    return "".join(
+        f"{way:<7} {its['judge_pairs_per_cpu_s']:>6.0f} pairs a second of the judge's CPU\n"
+        for way, its in told.items()
+    )
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ SHADOW: dict[str, object] = {
 }
 
 
-async def run(run: Run) -> list[Figure]:
-    """Measure :data:`KEYS`."""
+async def run(run: Run, evidence: dict[str, object] | None = None) -> list[Figure]:
+    """Measure :data:`KEYS`. ``evidence``: that section of the configuration."""
     windows, seconds = (2, 1.0) if run.quick else (7, 4.0)
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forkgate-bench-")))
@@ -60,7 +60,7 @@ async def run(run: Run) -> list[Figure]:
             candidate=candidate,
             shadow=SHADOW,
             policy=watching_policy(directory),
-        )
+        ) | {"evidence": evidence or {}}
         judge = stack.enter_context(sidecar(run.cores, "judge", directory, config))
         async with feeder(f"unix:{judge.state_dir}/link.sock") as source:
             feeding = asyncio.create_task(_keep_busy(judge, source))
