@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore
-from comparator.records import Outcome
+from comparator.pair import SetAside
 from forkgate.admin import AdminServer
 from forkgate.admin.openapi import described
 from forkgate.admin.roles import Need, roles_for
@@ -83,8 +83,9 @@ async def ask(
 
 def store(tmp_path: Path) -> None:
     evidence = EvidenceStore(tmp_path / "evidence.db", 100_000_000)
-    left = {"error": MARK, "outcome": Outcome.FAILED}
-    made = comparison(pair((1, 2, 3), (1, 2, 4), capture_id="capture-1", left=left))
+    one = pair((1, 2, 3), (1, 2, 4), capture_id="capture-1")
+    aside = {"set_aside": SetAside.CONFIGURATION_MISMATCH, "set_aside_reason": MARK}
+    made = comparison(msgspec.structs.replace(one, **aside))
     evidence.add(Batch(comparisons=(ComparisonDone(comparison=made, incarnation="e", sequence=1),)))
     evidence.close()
 
