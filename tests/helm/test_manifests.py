@@ -167,6 +167,17 @@ def test_a_sidecar_starts_before_its_engine_and_ends_after_it() -> None:
     assert clients == edge["ports"][0]["containerPort"] != spec["containers"][0]["ports"][0]["containerPort"]
 
 
+def test_a_kubelet_asks_for_readiness_where_it_can() -> None:
+    def probe(admin: dict[str, Any]) -> Any:
+        manifests = render({**values_of("first"), "admin": admin})
+        judge = named(manifests, "StatefulSet", "forkgate-judge")["spec"]["template"]
+        return containers(judge)[0].get("readinessProbe")
+
+    assert probe({}) is None
+    assert probe({"tlsSecret": "x"})["httpGet"] == {"path": "/readyz", "port": "admin", "scheme": "HTTPS"}
+    assert probe({"tlsSecret": "x", "tlsClientCa": True}) is None
+
+
 def test_sidecar_mode_leaves_the_gateways_objects_out() -> None:
     assert not of_kind(rendered("sidecar"), "Deployment")
     assert [one["metadata"]["name"] for one in of_kind(rendered("sidecar"), "Service")] == ["forkgate-judge"]

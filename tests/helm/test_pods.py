@@ -12,12 +12,13 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import trustme
 
 from tests.helm.charts import CHART, Manifest, example_chart, named, pods, read_yaml, render
 from tests.helm.pods import Pod, can_mount
@@ -78,9 +79,17 @@ def certificates() -> list[Manifest]:
 class Release:
     """The pods of one `helm install`."""
 
-    def __init__(self, directory: Path, rootfs: Path, chosen: dict[str, Any], chart: Path = CHART) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        rootfs: Path,
+        chosen: dict[str, Any],
+        chart: Path = CHART,
+        secrets: Sequence[Manifest] = (),
+    ) -> None:
+        """``secrets`` are there beside those of the link."""
         manifests = render(chosen if chart == CHART else {"forkgate": chosen}, chart)
-        objects = [*manifests, *certificates()]
+        objects = [*manifests, *certificates(), *secrets]
         host = ["forkgate-judge.inference.svc"]
         judge = named(manifests, "StatefulSet", "forkgate-judge")["spec"]["template"]
         (edge,) = [pod for pod in pods(manifests) if pod is not judge]
@@ -262,6 +271,54 @@ def test_an_edge_runs_as_a_sidecar_in_somebody_elses_pod(rootfs: Path, tmp_path:
     asyncio.run(asyncio.wait_for(main(), 110))
 
 
+def secret(name: str, **files: str) -> Manifest:
+    return {"kind": "Secret", "metadata": {"name": name}, "stringData": files}
+
+
+def with_admin_api(chosen: dict[str, Any]) -> list[Manifest]:
+    """Turns it on, and gives the edge's pod what an operator has. Returns the Secrets that are named."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("forkgate-judge.inference.svc")
+    (port,) = free_ports(1)
+    token = "t" * 40
+    chosen["admin"] = {"port": port, "tlsSecret": "admin-tls", "tokensSecret": "admin-tokens"}
+    chosen["config"]["admin"] = {
+        "tokens": [{"name": "oncall", "role": "viewer", "file": "/etc/forkgate/tokens/oncall"}]
+    }
+    chosen["edge"]["extraVolumes"] = [{"name": "operator", "secret": {"secretName": "operator"}}]
+    chosen["edge"]["extraVolumeMounts"] = [
+        {"name": "operator", "mountPath": "/etc/forkgate/operator", "readOnly": True}
+    ]
+    chain = "".join(one.bytes().decode() for one in issued.cert_chain_pems)
+    files = {"tls.crt": chain, "tls.key": issued.private_key_pem.bytes().decode()}
+    trusted = {"ca.crt": authority.cert_pem.bytes().decode(), "token": token, "wrong": "w" * 40}
+    return [
+        secret("admin-tls", **files),
+        secret("admin-tokens", oncall=token),
+        secret("operator", **trusted),
+    ]
+
+
+async def _operated_from_another_pod(release: Release, chosen: dict[str, Any]) -> None:
+    server = f"https://forkgate-judge.inference.svc:{chosen['admin']['port']}"
+
+    async def run(token: str, *words: str) -> subprocess.CompletedProcess[str]:
+        where = ("--server", server, "--ca-file", "/etc/forkgate/operator/ca.crt")
+        told = ("--token-file", f"/etc/forkgate/operator/{token}")
+        return await asyncio.to_thread(release.edge.execute, "forkgate", *where, *told, *words)
+
+    seen = await run("token", "status")
+    assert (seen.returncode, "old-to-new" in seen.stdout) == (0, True), seen.stderr
+    for token, verb in (("wrong", ("status",)), ("token", ("rollout", "start", "old-to-new", "-r", "x"))):
+        refused = await run(token, *verb)
+        assert refused.returncode != 0
+    assert (await release.status())["rollouts"][0]["state"] == "pending"
+    # What a kubelet asks, which has neither token nor authority.
+    ready = f"https://127.0.0.1:{chosen['admin']['port']}/readyz"
+    async with aiohttp.ClientSession() as session, session.get(ready, ssl=False) as response:
+        assert response.status == 200
+
+
 def greeting(port: int, authority: Path, identity: Path) -> bytes:
     """The first bytes that the judge's link says to whoever shows this certificate."""
     context = ssl.create_default_context(cafile=authority / "ca.crt")
@@ -274,15 +331,16 @@ def greeting(port: int, authority: Path, identity: Path) -> bytes:
         return one.recv(9)
 
 
-def test_the_link_is_open_to_those_who_hold_one_of_its_two_certificates(rootfs: Path) -> None:
+def test_the_link_wants_a_certificate_and_the_admin_api_a_token(rootfs: Path) -> None:
     async def main() -> None:
         directory = rootfs.parent / "link"
         directory.mkdir(mode=0o755)
         async with FakeVllm().serving() as old, FakeVllm().serving() as new:
             chosen = values(old.url, new.url)
-            release = Release(directory, rootfs, chosen)
+            secrets = with_admin_api(chosen)
+            release = Release(directory, rootfs, chosen, secrets=secrets)
             (directory / "other").mkdir()
-            stranger = Release(directory / "other", rootfs, chosen).edge.volumes / "link"
+            stranger = Release(directory / "other", rootfs, chosen, secrets=secrets).edge.volumes / "link"
             edge = release.edge.volumes / "link"
             async with release.running():
                 port = chosen["link"]["port"]
@@ -291,5 +349,6 @@ def test_the_link_is_open_to_those_who_hold_one_of_its_two_certificates(rootfs: 
                 assert await asyncio.to_thread(greeting, port, edge, stranger) == b""
                 with pytest.raises(ssl.SSLCertVerificationError):
                     await asyncio.to_thread(greeting, port, stranger, edge)
+                await _operated_from_another_pod(release, chosen)
 
     asyncio.run(asyncio.wait_for(main(), 110))
