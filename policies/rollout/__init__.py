@@ -45,8 +45,8 @@ are, and counts from then on. Where the policy, its suites or the pools are othe
 :func:`resume` sets the rollout back to ``pending``, held, so that neither evidence of two policies is mixed
 nor an edited file ends a hold.
 
-*Time* enters by events. :class:`Tick` leaves a stage whose conditions hold by now; a clock that goes back only
-makes a stage last longer, and one that was set is told (:class:`ClockStepped`).
+*Time* enters by events. :class:`Tick` leaves a stage whose conditions hold by now; a clock that goes back
+only makes a stage last longer, and one that was set is told (:class:`ClockStepped`).
 
 *Gates* keep their state from stage to stage, so that a test of traffic is one test however many steps there
 are; a suite's gates look anew in each. What that means for alpha is in :mod:`policies.levels`.
