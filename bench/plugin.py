@@ -70,7 +70,7 @@ class Sizes:
     rounds: int
 
 
-FULL = Sizes(starts=2, rounds=12)
+FULL = Sizes(starts=2, rounds=8)
 QUICK = Sizes(starts=1, rounds=2)
 
 

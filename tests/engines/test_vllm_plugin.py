@@ -343,13 +343,22 @@ def test_sizes_and_places_are_those_of_vllms_own_account(server: Vllm) -> None:
 
 
 def test_a_cut_prompt_tells_the_pass_that_gave_its_first_token(server: Vllm) -> None:
-    """More tokens than one pass takes: only the last piece gives a token, and the pieces are no steps."""
+    """More tokens than one pass takes: only the last piece gives a token, and the pieces are no steps.
+
+    Greedy, because vLLM 0.32 dies on a CPU of a seeded draw after a cut prompt ("CPU Generator does not use
+    offset"), with the plugin and without.
+    """
 
     async def what(engine: Engine) -> tuple[list[int], Finish]:
         prompt = await prompt_of(engine, 0, 5)
         return await run(
             engine,
-            msgspec.structs.replace(prompt, token_ids=prompt.token_ids * 30, exchange_id="long/baseline/0"),
+            msgspec.structs.replace(
+                prompt,
+                token_ids=prompt.token_ids * 30,
+                sampling=msgspec.structs.replace(prompt.sampling, temperature=0.0),
+                exchange_id="long/baseline/0",
+            ),
         )
 
     before = len(iterations(server))
