@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from comparator.evidence import Keyring
     from engines.identity.levels import Side
-    from forkgate.levels.gates import Verdicts
     from forkgate.levels.sources import Evidence, Pool
     from forkgate.levels.standing import Limits, Standing
     from policies.policy import Level, Policy
@@ -133,21 +132,24 @@ class _Asking:
 
     def answers(self) -> list[Standing]:
         """One standing a pair, the first with each other one first."""
-        import itertools
+        import contextlib
 
         from comparator.evidence import EvidenceError, EvidenceForeign, EvidenceUnavailable
         from comparator.evidence.export import ExportLineError
         from engines.identity.collect_http import SilentEngine
         from engines.identity.trouble import ArtifactError, UnreadableFiles
         from forkgate.levels.gates import BadVerdicts
+        from forkgate.levels.pairs import standings
         from forkgate.levels.sources import BadSource, Evidence
 
         try:
-            if self._evidence is None:
-                return [self._stand(a, b, None) for a, b in itertools.combinations(self._sides(None), 2)]
-            with Evidence(self._evidence, self._rollout, self._keys) as evidence:
+            with contextlib.ExitStack() as stack:
+                evidence = None
+                if self._evidence is not None:
+                    opened = Evidence(self._evidence, self._rollout, self._keys)
+                    evidence = stack.enter_context(opened)
                 sides = self._sides(evidence)
-                return [self._stand(a, b, evidence) for a, b in itertools.combinations(sides, 2)]
+                return standings(sides, evidence, policy=self._policy, vouch=self._vouch, limits=self._limits)
         except (UnreadableFiles, SilentEngine) as error:
             leave(Exit.UNMEASURED, str(error))
         except (ArtifactError, BadSource, EvidenceUnavailable, EvidenceForeign) as error:
@@ -167,35 +169,6 @@ class _Asking:
             side_of(text, name, self._pools())
             for text, name in zip(self._names, _short(self._names), strict=True)
         ]
-
-    def _stand(self, a: Side, b: Side, evidence: Evidence | None) -> Standing:
-        import collections
-
-        from engines.identity.levels import reach
-        from forkgate.levels.evidence import ANSWERS, Tally
-        from forkgate.levels.gates import computed, stored
-        from forkgate.levels.standing import stand
-        from policies.gates.by_token import by_token
-
-        told = reach(a, b, self._vouch)
-        if evidence is None:
-            return stand(a, b, told, limits=self._limits)
-        digests = [None if one.environment is None else one.environment.digest for one in (a, b)]
-        tally = Tally(*digests, vouched=ANSWERS in self._vouch)
-        counted = (
-            one
-            for line in evidence.comparisons(tally.pruned, tally.hashed)
-            if (one := tally.add(line)) is not None
-        )
-        verdicts: Verdicts | None
-        if self._policy is not None:
-            verdicts = computed(self._policy, counted)
-            if tally.seen().hashed:
-                verdicts = verdicts.not_of_hashes(by_token(self._policy.gates))
-        else:
-            collections.deque(counted, maxlen=0)
-            verdicts = stored(*evidence.verdicts())
-        return stand(a, b, told, seen=tally.seen(), verdicts=verdicts, limits=self._limits)
 
     def _pools(self) -> Callable[[str], Pool]:
         from forkgate.levels.sources import BadSource, Pool

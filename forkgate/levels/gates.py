@@ -9,9 +9,8 @@ import msgspec
 
 from comparator.comparison import Comparison
 from comparator.misfit import misfit_of
-from policies.evaluate import evaluate
 from policies.gates import KINDS
-from policies.levels import levels_of
+from policies.levels import ask, levels_of
 from policies.policy import Policy
 from policies.verdict import Answer
 
@@ -117,23 +116,37 @@ def stored(rows: Iterable[Mapping[str, Any]], policy: Mapping[str, Any] | None) 
     )
 
 
-def computed(policy: Policy, comparisons: Iterable[Comparison]) -> Verdicts:
-    """What the gates would have said of these comparisons, in this order."""
-    paths = evaluate(policy.gates, comparisons, levels_of(policy.alpha, policy.gates))
-    return Verdicts(
-        policy=policy.name,
-        computed=True,
-        gates=tuple(
-            GateSaid(
-                gate=path.gate,
-                answer=path.verdict.answer,
-                n=path.verdict.n,
-                reason=path.verdict.reason,
-                performance=_of_performance(path.kind),
-            )
-            for path in paths
-        ),
-    )
+class Judging:
+    """A policy's gates over comparisons as they come, at the levels of a rollout's first look."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._states: dict[str, Any] = {name: gate.initial() for name, gate in policy.gates.items()}
+
+    def add(self, comparison: Comparison) -> None:
+        """Every gate folds it."""
+        for name, gate in self._policy.gates.items():
+            self._states[name] = gate.fold(self._states[name], comparison)
+
+    def verdicts(self) -> Verdicts:
+        """What the gates say of all that they have folded."""
+        gates = self._policy.gates
+        alphas = levels_of(self._policy.alpha, gates)
+        said = {name: ask(gate, self._states[name], alphas[name]) for name, gate in gates.items()}
+        return Verdicts(
+            policy=self._policy.name,
+            computed=True,
+            gates=tuple(
+                GateSaid(
+                    gate=name,
+                    answer=one.answer,
+                    n=one.n,
+                    reason=one.reason,
+                    performance=gates[name].performance,
+                )
+                for name, one in said.items()
+            ),
+        )
 
 
 def _of_performance(kind: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from engines.identity.levels import ENVIRONMENT, TOKEN, Can, Obstacle, Reach, Side, Weight
 from forkgate.levels.evidence import FirstFork, Prompts, Seen
-from forkgate.levels.gates import BadVerdicts, GateSaid, Verdicts, computed, stored
+from forkgate.levels.gates import BadVerdicts, GateSaid, Judging, Verdicts, stored
 from forkgate.levels.matrix import Cell, cell_of, table
 from forkgate.levels.standing import Limits, Standing, stand, to_json
 from forkgate.levels.words import headline, lines
@@ -218,9 +218,14 @@ class TestVerdicts:
     def test_a_policys_gates_judge_the_comparisons_at_hand(self) -> None:
         policy = load_policy("level: token\nalpha: 0.05\ngates: {token_equality: {minimum_pairs: 2}}\n")
         equal = [comparison(pair(capture_id=str(n))) for n in range(2)]
-        assert computed(policy, equal).passed
-        assert not computed(policy, equal[:1]).passed
-        assert computed(policy, [comparison(pair(right_ids=(9,)))]).saying(Answer.FAIL)
+        judging = Judging(policy)
+        assert judging.verdicts().saying(Answer.INCONCLUSIVE)
+        for one in equal:
+            assert not judging.verdicts().passed
+            judging.add(one)
+        assert judging.verdicts().passed
+        judging.add(comparison(pair(right_ids=(9,))))
+        assert judging.verdicts().saying(Answer.FAIL)
 
     def test_of_hashes_no_gate_that_reads_token_ids_says_anything(self) -> None:
         found = said(Answer.PASS, gate="sampling").not_of_hashes(("sampling",))
