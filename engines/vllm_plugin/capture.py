@@ -41,7 +41,12 @@ def of_server(workers: Sequence[str], config: Any) -> Identity:
     """The whole record, in the API server. ``workers``: what :func:`of_worker` told of each, in rank order.
 
     Where the workers differ in a field, it holds the value of each.
+
+    Raises:
+        ValueError: no worker told anything, or not in JSON.
     """
+    if not workers:
+        raise ValueError("no worker told what it runs on")
     own: dict[str, Any] = {"engine.name": "vllm", **fields_of(config)}
     told = [json.loads(one) for one in workers]
     for name in sorted({name for one in told for name in one}):
