@@ -12,7 +12,7 @@ A step out is taken by a person's :class:`~policies.rollout.events.Advance` or, 
 - the baseline's pool is ready to take everything back, where somebody probes it;
 - who answers is proved: no endpoint of a pool says that it is another environment than the others, or than
   was declared;
-- home is where this rollout found it.
+- home is where this rollout found it, and nobody was sent there for whom the promotion would move it.
 
 What is cheap is asked first, since a tick asks once a second.
 """
@@ -101,6 +101,9 @@ def _blocks(state: RolloutState, unix_s: float) -> Iterator[str]:
     yield from _environments(state)
     if state.home_of is not None:
         yield f"rollout {state.home_of} has moved home away from {state.plan.baseline}, this one's baseline"
+    if state.stage is Stage.OBSERVING and state.sent_home:
+        # The candidate would become their home too.
+        yield f"sent home: {', '.join(sorted(state.sent_home))}. Lift each of them, or roll all of it back"
     yield from _gates(state)
 
 

@@ -138,6 +138,12 @@ def test_every_word_is_journalled_and_the_whole_road_recomputed(tmp_path: Path) 
             assert await one.say(RollBackNow(tenant=TenantName("globex"), **now())) == ()
             assert routes(one) == ("old", {"acme": "new", "initech": "new"})
             assert await one.say(Lift(tenant=TenantName("globex"), **now())) == ()
+            await promote_to(one, "observing")
+            assert await one.say(RollBackNow(tenant=TenantName("acme"), **now())) == ()
+            await equal(one)
+            (blocked,) = await one.say(Advance(**now()))
+            assert blocked.startswith("sent home: acme."), "home would be the candidate for acme too"
+            assert await one.say(Lift(tenant=TenantName("acme"), **now())) == ()
             await promote_to(one, "promoted")
             assert routes(one) == ("new", {})
             assert one.keeper.latch.moved is not None
