@@ -27,6 +27,8 @@ T = TypeVar("T")
 MAX_LIST = 1_000
 MAX_REPLICATE = 1_000
 EXPORT_CHUNK_BYTES = 262_144
+MAX_CURSOR_DIGITS = 18
+"""What a signed 64-bit row number has at most, less one."""
 
 
 class EvidenceRoutes:
@@ -38,7 +40,7 @@ class EvidenceRoutes:
     async def list(self, request: web.Request) -> web.Response:
         limit = _whole(request, "limit", 50, MAX_LIST)
         filters = _filters(request)
-        cursor = request.query.get("cursor")
+        cursor = _cursor(request)
         page = await self._read(lambda reader: reader.list(limit=limit, cursor=cursor, **filters))
         seen = page.pairs if _may_read(request) else [_without_words(pair) for pair in page.pairs]
         pairs = [{**_plain(pair), "summary": pair_line(pair)} for pair in seen]
@@ -140,10 +142,17 @@ def _filters(request: web.Request) -> dict[str, Any]:
     }
 
 
+def _cursor(request: web.Request) -> str | None:
+    text = request.query.get("cursor")
+    if text is not None and not (text.isascii() and text.isdecimal() and len(text) <= MAX_CURSOR_DIGITS):
+        raise Refused(400, f"cursor: {text[:40]!r} is none of ours, pass the last page's", param="cursor")
+    return text
+
+
 def _whole(request: web.Request, name: str, default: int, most: int, *, least: int = 1) -> int:
     text = request.query.get(name)
     if text is None:
         return default
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise Refused(400, f"{name}: {text!r} is outside {least}-{most}", param=name)
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and least <= int(text) <= most):
+        raise Refused(400, f"{name}: {text[:40]!r} is outside {least}-{most}", param=name)
     return int(text)

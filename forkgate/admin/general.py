@@ -68,8 +68,8 @@ class GeneralRoutes:
 
     async def audit(self, request: web.Request) -> web.Response:
         text = request.query.get("limit", str(DEFAULT_AUDIT_LINES))
-        if not text.isdecimal() or not 1 <= int(text) <= MAX_AUDIT_LINES:
-            raise Refused(400, f"limit: {text!r} is outside 1-{MAX_AUDIT_LINES}", param="limit")
+        if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= MAX_AUDIT_LINES):
+            raise Refused(400, f"limit: {text[:40]!r} is outside 1-{MAX_AUDIT_LINES}", param="limit")
         try:
             entries = await asyncio.to_thread(self._last, int(text))
         except OSError as error:

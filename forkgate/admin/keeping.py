@@ -132,6 +132,11 @@ def _erase(body: bytes) -> Erase:
     return asked
 
 
+def _only(name: str, other: str) -> dict[str, Any]:
+    """For the document: this one is given, and not the other."""
+    return {"required": [name], "properties": {name: {"type": "string"}, other: {"type": "null"}}}
+
+
 def keeping_routes(judge: AdminPort) -> tuple[Route, ...]:
     """Rows of the table (:mod:`forkgate.admin.table`)."""
     routes = KeepingRoutes(judge)
@@ -163,7 +168,9 @@ def keeping_routes(judge: AdminPort) -> tuple[Route, ...]:
             summary="Erase the evidence of one tenant or one request.",
             needs=(Need.VIEW, Need.CONTENT, Need.STEP),
             answer=Erased,
-            body=Erase,
+            body=Annotated[
+                Erase, Meta(extra_json_schema={"oneOf": [_only("tenant", "id"), _only("id", "tenant")]})
+            ],
             statuses={**store, 404: "Nothing of it is stored.", 409: "Several captures begin with this ID."},
             action="evidence.erase",
         ),

@@ -132,6 +132,8 @@ def _parameter(query: Query) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": query.kind}
     if query.choices:
         schema["enum"] = list(query.choices)
+    if query.pattern is not None:
+        schema["pattern"] = query.pattern
     if query.least is not None:
         schema["minimum"] = query.least
     if query.most is not None:

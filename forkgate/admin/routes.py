@@ -27,6 +27,7 @@ class Query:
     kind: str = "string"
     """Of JSON Schema: ``string``, ``integer``, ``boolean``."""
     choices: tuple[str, ...] = ()
+    pattern: str | None = None
     least: int | None = None
     most: int | None = None
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +83,9 @@ class AdminServer:
 
     def _serving(self, *, keepalive_timeout: float) -> web.AppRunner:
         app = web.Application(middlewares=[errors], client_max_size=MAX_BODY_BYTES)
+        paths = [route.path for route in self.routes]
         for route in self.routes:
-            app.router.add_route(route.method, route.path, self.guard.guarded(route))
+            app.router.add_route(route.method, pattern(route.path, paths), self.guard.guarded(route))
         return web.AppRunner(
             app,
             access_log=None,
@@ -108,6 +111,17 @@ class AdminServer:
             "audit": {"path": str(self.guard.audit.path), "seq": seq, "head": head},
             "troubles": self.guard.troubles(),
         }
+
+
+def pattern(path: str, paths: Sequence[str]) -> str:
+    """The path for the router. A parameter at its end takes no name that another path has in that place, so
+    that ``GET /v1/evidence/erase`` is the wrong method, and no capture of that name."""
+    head, _, last = path.rpartition("/")
+    if not last.startswith("{"):
+        return path
+    names = {other.rpartition("/")[2] for other in paths if other.rpartition("/")[0] == head}
+    taken = "|".join(sorted(re.escape(name) for name in names if not name.startswith("{")))
+    return f"{head}/{{{last[1:-1]}:(?!(?:{taken})$)[^{{}}/]+}}" if taken else path
 
 
 def _bind(path: Path) -> socket.socket:

@@ -199,7 +199,7 @@ def table(judge: AdminPort, general: GeneralRoutes) -> tuple[Route, ...]:
             query=(
                 *_FILTERS,
                 Query(name="limit", about="Pairs a page.", kind="integer", least=1, most=MAX_LIST),
-                Query(name="cursor", about="Of the page before."),
+                Query(name="cursor", about="Of the page before.", pattern="^[0-9]{1,18}$"),
             ),
             statuses=_STORE,
         ),
