@@ -15,8 +15,9 @@ What is left out here is not journalled, so a replay folds what was folded.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -53,8 +54,9 @@ def is_foreign(item: LiveRecord | EngineSample, compared: str | None) -> bool:
 class LiveAnswers:
     """What live answers tell of who gave them: to whoever watches the endpoint, and what they leave out."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, clock: Callable[[], float] = time.time) -> None:
         self._fleet = fleet
+        self._clock = clock
 
     def attribute(self, records: Sequence[LiveRecord]) -> list[LiveRecord]:
         """The same records. Where an answer told no environment, it is the one that the last probe of its
@@ -73,7 +75,9 @@ class LiveAnswers:
             answerer.odd += 1
             return record
         if record.environment:
-            endpoint.told(record.environment, record.started_unix_s + record.first_byte_s)
+            # An edge whose clock is ahead must not make what is told here, later, look old.
+            head_unix_s = min(record.started_unix_s + record.first_byte_s, self._clock())
+            endpoint.told(record.environment, head_unix_s)
             return record
         if answerer.digest is None:
             return record

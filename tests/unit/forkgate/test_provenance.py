@@ -104,7 +104,8 @@ class Watch:
         self.fleet = Fleet(loads(text.format(state_dir=state_dir)), open_engine)
         self.seen: list[tuple[str, str, dict[str, str]]] = []
         self.watch = EngineWatch(self.fleet, lambda: (), self)
-        self.answers = LiveAnswers(self.fleet)
+        self.now = 4e9
+        self.answers = LiveAnswers(self.fleet, lambda: self.now)
 
     async def probed(self) -> None:
         for pool in ("old", "new"):
@@ -158,6 +159,19 @@ def test_a_live_answer_of_another_environment_is_told_and_the_engine_doubted_at_
         assert made.take(old_edge) == [(B, True)]
         assert made.take(answered(ODD_ENVIRONMENT, 4.0)) == [(ODD_ENVIRONMENT, False)]
         assert one.view()["odd_environments"] == 1
+
+    run(main())
+
+
+def test_an_edge_whose_clock_is_ahead_makes_no_later_answer_look_old(tmp_path: Path) -> None:
+    async def main() -> None:
+        made = Watch(tmp_path, A, A)
+        await made.probed()
+        (one,) = made.fleet.endpoints("new")
+        made.now = 3e9
+        made.take(answered(B, 1e6))
+        one.told(A, 3e9 + 1.0)
+        assert one.environment.value == A
 
     run(main())
 
