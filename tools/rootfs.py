@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import contextlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import zipfile
@@ -45,17 +47,21 @@ exec "${0%/*}/python" -m forkgate "$@"
 """
 _OF_INSTALLERS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
 """What pip notes for itself, paths of the building machine among them."""
+_MODES = frozenset({0o444, 0o555, 0o644, 0o755})
+"""What a file may have: all read it, its owner alone may write."""
 
 
 class RootfsError(Exception):
     """The tree cannot be built: what, where, what to do."""
 
 
-def build(root: Path, *, python: str = BASE_PYTHON) -> None:
+def build(root: Path, *, python: str = BASE_PYTHON, link: bool = False) -> None:
     """Make the tree in ``root``, which must be empty or absent.
 
     Args:
         python: the interpreter that the environment uses where it will run.
+        link: packages are hard links to those of the running environment, as far as that goes: for who only
+            looks at the tree. Whoever writes to a file there writes to both.
 
     Raises:
         RootfsError: something is in the way, or the running environment is not what the lock says.
@@ -66,7 +72,7 @@ def build(root: Path, *, python: str = BASE_PYTHON) -> None:
     packages = home / "lib" / VERSION / "site-packages"
     packages.mkdir(parents=True)
     for name, line in pins(RUNTIME_LOCK).items():
-        _copy(_installed(name, line), packages)
+        _copy(_installed(name, line), packages, link)
     _install_forkgate(packages)
     _environment(home, python)
     for path, text in {"etc/passwd": _PASSWD, "etc/group": _GROUP}.items():
@@ -75,8 +81,10 @@ def build(root: Path, *, python: str = BASE_PYTHON) -> None:
     for name in ("LICENSE", "requirements-runtime.lock", "forkgate.example.yaml"):
         _write(root / "usr/share/doc/forkgate" / name, (ROOT / name).read_text())
     for one in (root, *root.rglob("*")):
-        if not one.is_symlink():
-            one.chmod(0o755 if one.is_dir() or one == home / "bin" / "forkgate" else 0o644)
+        if one.is_dir() or one == home / "bin" / "forkgate":
+            one.chmod(0o755)
+        elif not one.is_symlink() and stat.S_IMODE(one.stat().st_mode) not in _MODES:
+            one.chmod(0o644)
     state = root / "var" / "lib" / "forkgate"
     state.mkdir(parents=True)
     for above in (state.parents[1], state.parents[0]):
@@ -93,13 +101,13 @@ def _installed(name: str, line: str) -> Distribution:
     return found
 
 
-def _copy(one: Distribution, packages: Path) -> None:
+def _copy(one: Distribution, packages: Path, link: bool) -> None:
     for relative in _files(one):
         source = Path(str(one.locate_file(str(relative))))
-        _copy_file(source, packages / relative)
+        _copy_file(source, packages / relative, link)
         compiled = Path(cache_from_source(str(source))) if source.suffix == ".py" else None
         if compiled is not None and compiled.exists():
-            _copy_file(compiled, packages / relative.parent / "__pycache__" / compiled.name)
+            _copy_file(compiled, packages / relative.parent / "__pycache__" / compiled.name, link)
 
 
 def _files(one: Distribution) -> Iterator[PurePosixPath]:
@@ -112,8 +120,12 @@ def _files(one: Distribution) -> Iterator[PurePosixPath]:
         yield PurePosixPath(path)
 
 
-def _copy_file(source: Path, target: Path) -> None:
+def _copy_file(source: Path, target: Path, link: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
+    if link and stat.S_IMODE(source.stat().st_mode) in _MODES:
+        with contextlib.suppress(OSError):  # another file system, or one that has no links
+            os.link(source, target)
+            return
     shutil.copy2(source, target)  # with its time, by which Python knows compiled code for that of its source
 
 

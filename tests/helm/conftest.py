@@ -18,7 +18,7 @@ def rootfs() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="forkgate-rootfs-"))
     try:
         directory.chmod(0o755)
-        build(directory / "root")
+        build(directory / "root", link=True)
         yield directory / "root"
     finally:
         shutil.rmtree(directory)

@@ -131,6 +131,12 @@ async def _scraped_after_a_hard_day(directory: Path) -> Exported:
 async def _live_traffic(one: Sidecar, new: Overloaded) -> None:
     for tenant in ("acme", "globex"):
         assert (await one.request(tenant, f"{tenant} asks"))[0] == 200
+    # A request that cannot be compared.
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{one.url}/v1/completions", data=b"{", headers={"x-tenant": "globex"}) as response,
+    ):
+        await response.read()
     # A client that leaves in the middle of its answer.
     body = {"model": "m", "prompt": "leaves", "max_tokens": 200, "stream": True, "temperature": 0}
     async with (
@@ -143,11 +149,13 @@ async def _live_traffic(one: Sidecar, new: Overloaded) -> None:
     assert (await one.request("acme", "nobody there"))[0] == 200
     new.full = False
 
-    async def compared() -> bool:
+    async def counted() -> bool:
+        """Before an edge is stopped, which holds what it has not told yet."""
         found = await one.status()
-        return bool(found["ledger"]["compared"] >= 1)
+        told = {f"forkgate_{name}_total" for name in ("live_aborted", "live_retried", "shadow_drops")}
+        return bool(found["ledger"]["compared"] >= 1 and told <= (await _scrape(one)).keys())
 
-    await eventually_async(compared, "a comparison")
+    await eventually_async(counted, "a comparison, a drop, and all live records")
 
 
 async def _a_rollback_that_one_edge_does_not_hear(one: Sidecar, new: FakeVllm) -> None:
