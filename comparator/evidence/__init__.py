@@ -15,6 +15,8 @@ not import it.
 ``connection`` the file, opened for reading
 ``folded``     comparisons, forks and journal, as gates took them in
 ``reader``     list, export, ledger counts; any number of readers beside the writer
+``keeping``    retention, erasure and rotation of what is there, in bounded steps
+``places``     what a sealed value is bound to; pure
 ``store``      the writer: batches in one transaction, deduplicated by (edge incarnation, sequence)
 ``retention``  ``max_bytes``
 ``keys``       keys as text, and what is derived from one; pure

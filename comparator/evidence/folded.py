@@ -9,7 +9,7 @@ import msgspec
 
 from comparator.compare import compare
 from comparator.comparison import Comparison
-from comparator.evidence import tables
+from comparator.evidence import places, tables
 from comparator.evidence.codec import ContentError
 from comparator.evidence.connection import Connection
 from comparator.evidence.erasure_log import ERASED_SELECT, ERASURE_SELECT, erased_text, erasures_of
@@ -137,7 +137,7 @@ class FoldedReader(Connection):
             "ORDER BY id LIMIT ?",
             [rollout, since_unix_s],
         ):
-            yield self._seal.open_text(tables.cluster_place(row[2]), row[1]) or ""
+            yield self._seal.open_text(places.cluster_place(row[2]), row[1]) or ""
 
     def samples_done(
         self, rollout: str, suite_digest: str, stage: str, since_unix_s: float = 0.0

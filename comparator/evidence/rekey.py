@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from comparator.evidence import tables
+from comparator.evidence import places, tables
 from comparator.evidence.seal import Sealer
 
 AT_ONCE = 100
@@ -70,12 +70,12 @@ def _exchange(seal: Sealer, row: Row) -> Update | None:
 
 def _content(seal: Sealer, row: Row) -> Update | None:
     _, blob, exchange_id = row
-    return _value(seal, "blob", tables.content_place(exchange_id), blob)
+    return _value(seal, "blob", places.content_place(exchange_id), blob)
 
 
 def _fork(seal: Sealer, row: Row) -> Update | None:
     capture_id, left_arm, right_arm, replicate, detail = row
-    update = _value(seal, "detail", tables.fork_place(capture_id, left_arm, right_arm, replicate), detail)
+    update = _value(seal, "detail", places.fork_place(capture_id, left_arm, right_arm, replicate), detail)
     if update is None or not seal.active:
         return update
     return f"{update[0]}, left_token_id = NULL, right_token_id = NULL", update[1]
@@ -83,17 +83,17 @@ def _fork(seal: Sealer, row: Row) -> Update | None:
 
 def _pair(seal: Sealer, row: Row) -> Update | None:
     _, left, right, reason = row
-    return _text(seal, "set_aside_reason", tables.pair_place(left, right), reason)
+    return _text(seal, "set_aside_reason", places.pair_place(left, right), reason)
 
 
 def _score(seal: Sealer, row: Row) -> Update | None:
     _, capture_id, arm, replicate, question, error = row
-    return _text(seal, "error", tables.score_place(capture_id, arm, replicate, question), error)
+    return _text(seal, "error", places.score_place(capture_id, arm, replicate, question), error)
 
 
 def _comparison(seal: Sealer, row: Row) -> Update | None:
     _, capture_id, cluster = row
-    return _text(seal, "cluster", tables.cluster_place(capture_id), cluster)
+    return _text(seal, "cluster", places.cluster_place(capture_id), cluster)
 
 
 def _verdict(seal: Sealer, row: Row) -> Update | None:
@@ -103,19 +103,19 @@ def _verdict(seal: Sealer, row: Row) -> Update | None:
         return None
     made = []
     for name, text in zip(names, texts, strict=True):
-        place = tables.verdict_place(name, rollout, unix_s, gate, evidence)
+        place = places.verdict_place(name, rollout, unix_s, gate, evidence)
         made.append(seal.seal_text(place, seal.open_text(place, text)))
     return "reason = ?, state = ?, verdict = ?", tuple(made)
 
 
 def _journal(seal: Sealer, row: Row) -> Update | None:
     _, rollout, sequence, before, after, unix_s, kind, body = row
-    return _value(seal, "body", tables.journal_place(rollout, sequence, before, after, unix_s, kind), body)
+    return _value(seal, "body", places.journal_place(rollout, sequence, before, after, unix_s, kind), body)
 
 
 def _terminal(seal: Sealer, row: Row) -> Update | None:
     _, incarnation, sequence, detail = row
-    return _text(seal, "detail", tables.terminal_place(incarnation, sequence), detail)
+    return _text(seal, "detail", places.terminal_place(incarnation, sequence), detail)
 
 
 def _value(seal: Sealer, column: str, place: str, value: Any) -> Update | None:

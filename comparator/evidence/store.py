@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from comparator.evidence import tables
+from comparator.evidence import places, tables
 from comparator.evidence.codec import ContentError
 from comparator.evidence.connection import BUSY_TIMEOUT_S
-from comparator.evidence.erasure import Eraser, Erasing
+from comparator.evidence.erasure import Eraser
 from comparator.evidence.errors import (
     EvidenceError,
     EvidenceFull,
-    EvidenceNotFound,
     EvidenceUnavailable,
     mapped,
 )
 from comparator.evidence.hashed import Hider, Kept
 from comparator.evidence.journal import JournalError, encode_items, pack
+from comparator.evidence.keeping import KeepingStore
 from comparator.evidence.keys import NO_KEYS, Keyring
-from comparator.evidence.reader import COMPARED, EvidenceReader
+from comparator.evidence.reader import COMPARED
 from comparator.evidence.records import add_records
-from comparator.evidence.rekey import Rekeyed, Rekeyer
 from comparator.evidence.retention import Pruner
 from comparator.evidence.rows import (
     LOST,
@@ -35,13 +33,11 @@ from comparator.evidence.rows import (
     Batch,
     ComparisonDone,
     Drop,
-    ErasureRow,
     JournalEntry,
     Pin,
 )
 from comparator.evidence.schema import prepare
 from comparator.evidence.seal import Sealer
-from comparator.evidence.tenants import Retained, Retention, retain
 from comparator.pair import Pair
 from comparator.records import Exchange
 
@@ -78,7 +74,7 @@ _INSERT_TAKEN = (
 )
 
 
-class EvidenceStore(EvidenceReader):
+class EvidenceStore(KeepingStore):
     """Opens, or creates, the store and writes to it. Synchronous: give it a thread of its own.
 
     One writer a file. A second one is not corruption (SQLite serialises them), but whoever waits longer than
@@ -234,80 +230,6 @@ class EvidenceStore(EvidenceReader):
         forks = tuple(seen for seen in batch.forks if seen.capture_id not in gone)
         return msgspec.structs.replace(batch, comparisons=bare, forks=forks), len(set(named) & gone)
 
-    # -- retention, erasure, rotation: bounded steps, each a transaction of its own -----------------------
-
-    def retain(self, rules: Sequence[Retention], now_unix_s: float) -> Retained:
-        """Take what is too old or too much of a tenant, a bounded part of it. Raises EvidenceError."""
-        with mapped(self.path):
-            with self._transaction():
-                taken = retain(self._db, rules, now_unix_s)
-                self._pruner.count(captures=taken.captures, exchanges=taken.exchanges)
-            if taken.captures or taken.exchanges:
-                self._db.execute("PRAGMA incremental_vacuum").fetchall()
-        return taken
-
-    def erase(self, scope: str, name: str, who: str, reason: str, unix_s: float) -> Erasing | ErasureRow:
-        """Begin to erase a tenant or a capture; :meth:`erase_step` does the work. Safe to repeat: one that is
-        under way is found again, and one that is done and left nothing is answered with its line of the log.
-
-        Raises:
-            EvidenceNotFound: the store knows nothing of it, and never erased it.
-        """
-        with mapped(self.path), self._transaction():
-            job = self._eraser.begin(scope, name, who, reason, unix_s)
-            earlier = None if job is not None else self._eraser.earlier(scope, name)
-        if job is not None:
-            return job
-        if earlier is None:
-            raise EvidenceNotFound(
-                self.path, f"nothing of {scope} {name} is stored, so there is nothing to erase"
-            )
-        return earlier
-
-    def erasing(self) -> tuple[Erasing, ...]:
-        """Erasures under way, also those that an earlier process began, oldest first."""
-        with mapped(self.path):
-            return tuple(self._eraser.under_way())
-
-    def erase_step(self, unix_s: float) -> ErasureRow | None:
-        """Go on with the oldest erasure. Returns its line in the log once it is done.
-
-        Deletes a bounded part; when nothing is left, scrubs the file and appends to the log. A reader that
-        holds an old page back postpones the end, and the next step tries again.
-        """
-        with mapped(self.path):
-            jobs = self._eraser.under_way()
-            if not jobs:
-                return None
-            job = jobs[0]
-            if not job.deleted:
-                with self._transaction():
-                    self._eraser.step(job)
-                return None
-            if not self.scrub():
-                return None
-            with self._transaction():
-                return self._eraser.finish(job, unix_s)
-
-    def scrub(self) -> bool:
-        """Give free pages back and empty the write-ahead log, which holds pages as they were before. Returns
-        False while a reader needs them."""
-        with mapped(self.path):
-            self._db.execute("PRAGMA incremental_vacuum").fetchall()
-            busy = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        return not busy
-
-    def rekey_step(self) -> Rekeyed:
-        """Bring one more batch of values to the present key (:mod:`comparator.evidence.rekey`); begins anew
-        after the last. Raises EvidenceLocked where an old key is needed that is not listed."""
-        with mapped(self.path):
-            self._seal.ready()
-            with self._transaction():
-                done = Rekeyer(self._db, self._seal).step()
-            if done.done:
-                self.scrub()
-        return done
-
     def _add_comparison(self, done: ComparisonDone, repeated: list[tuple[str, int]]) -> int:
         comparison = done.comparison
         if self._eraser.gone([comparison.capture_id]):
@@ -338,7 +260,7 @@ class EvidenceStore(EvidenceReader):
                 fork is not None and fork.proper_prefix,
                 pair.max_error_nats,
                 None if pair.set_aside is None else pair.set_aside.value,
-                self._seal.seal_text(tables.pair_place(left.exchange_id, right.exchange_id), reason),
+                self._seal.seal_text(places.pair_place(left.exchange_id, right.exchange_id), reason),
                 right.replicate,
                 right.arm.value,
             ),
@@ -363,7 +285,7 @@ class EvidenceStore(EvidenceReader):
         repeated: list[tuple[str, int]],
     ) -> bool:
         said = detail if self._hider is None else self._hider.text(detail)
-        sealed = self._seal.seal_text(tables.terminal_place(incarnation, sequence), said)
+        sealed = self._seal.seal_text(places.terminal_place(incarnation, sequence), said)
         new = self._db.execute(
             "INSERT OR IGNORE INTO terminal (incarnation, sequence, reason, detail, unix_s) "
             "VALUES (?,?,?,?,?)",
@@ -388,19 +310,6 @@ class EvidenceStore(EvidenceReader):
         )
         return self._count("pin") - before
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            # A full disk may have rolled back by itself already.
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            self._pruner.floor = 0  # what it had pruned is back
-            raise
-
 
 def _exchanges(batch: Batch) -> Iterable[Exchange]:
     """Each once: all pairs of a replicate share its baseline."""
@@ -421,7 +330,7 @@ def _journal_row(seal: Sealer, entry: JournalEntry, lost: list[str]) -> tuple[ob
         lost.append(f"rollout {entry.rollout}, evidence {entry.before}-{entry.after}: {exc}")
         kind, body = LOST, b""
     plan = None if entry.plan is None else entry.plan.digest
-    place = tables.journal_place(
+    place = places.journal_place(
         entry.rollout, entry.sequence, entry.before, entry.after, float(entry.unix_s), kind
     )
     if body:

@@ -11,6 +11,16 @@ from comparator.comparison import Comparison, SampleRef, Score
 from comparator.evidence.codec import Content, decode_content, encode_content
 from comparator.evidence.hashed import Hider
 from comparator.evidence.hashes import ids_sha256
+from comparator.evidence.places import (
+    cluster_place,
+    content_place,
+    fork_place,
+    journal_place,
+    pair_place,
+    score_place,
+    settings_place,
+    verdict_place,
+)
 from comparator.evidence.rows import (
     ComparisonDone,
     JournalRow,
@@ -150,18 +160,13 @@ def exchange_row(
     return row, content
 
 
-def content_place(exchange_id: str) -> str:
-    """Where a content blob stands."""
-    return f"content.blob\0{exchange_id}"
-
-
 def settings_values(
     seal: Sealer, exchange_id: str, settings: _Settings
 ) -> tuple[bytes, str | None, str | None, str, str]:
     """Values of ``settings, error, stop_reason, prompt_sha256, output_sha256``: all of it in the first where
     it is sealed, each in its own column where not."""
     if seal.active:
-        sealed = seal.seal(f"exchange.settings\0{exchange_id}", _encoder.encode(settings))
+        sealed = seal.seal(settings_place(exchange_id), _encoder.encode(settings))
         return sealed, None, None, "", ""
     open_ = [settings.sampling, settings.facts, settings.environment_digest]
     return (
@@ -178,7 +183,7 @@ def settings_of(
 ) -> _Settings:
     """From what :func:`settings_values` made."""
     stored, error, stop_reason, prompt_sha256, output_sha256 = values
-    settings = _settings.decode(seal.open(f"exchange.settings\0{exchange_id}", stored))
+    settings = _settings.decode(seal.open(settings_place(exchange_id), stored))
     if is_sealed(stored):
         return settings
     return _Settings(
@@ -269,11 +274,6 @@ def fork_row(
     )
 
 
-def fork_place(capture_id: str, left_arm: str, right_arm: str, replicate: int) -> str:
-    """Where a fork's detail stands."""
-    return f"fork.detail\0{capture_id}\0{left_arm}\0{right_arm}\0{replicate}"
-
-
 def fork_seen_row(seal: Sealer, seen: ForkSeen, hider: Hider | None = None) -> tuple[Any, ...]:
     """A row of ``fork`` for a fork that was seen before its pair ended."""
     return fork_row(
@@ -300,11 +300,6 @@ def fork_of(seal: Sealer, row: Sequence[Any]) -> StoredFork:
         tenant=row[5],
         fork=_fork.decode(seal.open(fork_place(row[0], row[1], row[2], row[3]), row[13])),
     )
-
-
-def verdict_place(column: str, rollout: str, unix_s: float, gate: str, evidence: int) -> str:
-    """Where a part of a verdict stands."""
-    return f"verdict.{column}\0{rollout}\0{gate}\0{evidence}\0{unix_s!r}"
 
 
 def verdict_row(seal: Sealer, verdict: VerdictRow) -> tuple[Any, ...]:
@@ -357,11 +352,6 @@ def verdict_of(seal: Sealer, row: Sequence[Any]) -> VerdictRow:
     )
 
 
-def cluster_place(capture_id: str) -> str:
-    """Where a comparison's cluster stands."""
-    return f"comparison.cluster\0{capture_id}"
-
-
 def comparison_row(seal: Sealer, done: ComparisonDone) -> tuple[Any, ...]:
     """Values for :data:`COMPARISON_COLUMNS`."""
     comparison, sample = done.comparison, done.comparison.sample
@@ -411,11 +401,6 @@ def comparison_of(seal: Sealer, row: Sequence[Any]) -> StoredComparison:
     )
 
 
-def score_place(capture_id: str, arm: str, replicate: int, question: str) -> str:
-    """Where a score's error stands."""
-    return f"score.error\0{capture_id}\0{arm}\0{replicate}\0{question}"
-
-
 def score_rows(seal: Sealer, comparison: Comparison, hider: Hider | None = None) -> list[tuple[Any, ...]]:
     """Values for :data:`SCORE_COLUMNS`, in the scores' order."""
     capture_id = comparison.capture_id
@@ -434,26 +419,11 @@ def score_of(seal: Sealer, row: Sequence[Any]) -> Score:
     return Score(arm=Arm(row[1]), replicate=row[2], question=row[3], value=row[4], error=error)
 
 
-def journal_place(rollout: str, sequence: int, before: int, after: int, unix_s: float, kind: str) -> str:
-    """Where a journal entry's body stands."""
-    return f"journal.body\0{rollout}\0{sequence}\0{before}\0{after}\0{float(unix_s)!r}\0{kind}"
-
-
 def journal_of(seal: Sealer, row: Sequence[Any]) -> JournalRow:
     """From ``id`` and a row in the order of :data:`JOURNAL_COLUMNS`."""
     fields = dict(zip(JournalRow.__struct_fields__, row, strict=True))
     fields["body"] = seal.open(journal_place(*row[1:7]), fields["body"])
     return JournalRow(**fields)
-
-
-def terminal_place(incarnation: str, sequence: int) -> str:
-    """Where the words stand with which a capture ended."""
-    return f"terminal.detail\0{incarnation}\0{sequence}"
-
-
-def pair_place(left_exchange_id: str, right_exchange_id: str) -> str:
-    """Where the reason stands why a pair was set aside."""
-    return f"pair.set_aside_reason\0{left_exchange_id}\0{right_exchange_id}"
 
 
 def pair_of(seal: Sealer, row: Sequence[Any]) -> StoredPair:

@@ -27,8 +27,8 @@ from comparator.evidence import (
 )
 from comparator.evidence import seal as module
 from comparator.evidence.keys import SealedFileError, open_file, seal_file
+from comparator.evidence.places import terminal_place
 from comparator.evidence.seal import is_sealed
-from comparator.evidence.tables import terminal_place
 from comparator.records import Arm
 from tests.support.at_rest import (
     CLUSTER,
