@@ -256,6 +256,16 @@ def test_exported_lines_are_the_comparisons_that_gates_saw(story: Story) -> None
         assert deciding == reader.comparison(story.deciding_id)
 
 
+def test_compare_names_the_fork_and_the_precision_behind_it(story: Story) -> None:
+    done = story.serving.cli("compare", "--evidence", "state/evidence.db", "--level", "token", "--json")
+    assert done.code == 1, done.err
+    forks, *others = done.json["in_the_way"]
+    assert (forks["what"], forks["weight"]) == ("forks", "seen")
+    by_nature = [one["what"] for one in others if one["weight"] == "by nature"]
+    assert by_nature == ["precision.dtype", "precision.kv_cache_dtype"]
+    assert done.json["levels"]["statistical"]["shown"] is False
+
+
 def test_replay_says_that_the_fork_stands(story: Story) -> None:
     before = story.serving.cli("evidence", "list", "--json").out
     done = story.serving.cli("evidence", "replay", story.deciding_id, "--json")
