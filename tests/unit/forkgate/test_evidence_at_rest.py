@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -102,6 +103,35 @@ def test_sealed_verdicts_are_computed_again_bit_for_bit_with_the_key(tmp_path: P
     told = again(tmp_path / "evidence.db", KEYS)
     assert told.verdicts
     assert (told.differing, told.unknown, told.problems, told.told) == (0, 0, (), ())
+
+
+def test_the_command_takes_keys_from_files_and_names_what_is_wrong_with_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path, keys=KEYS) as bench:
+            await life(bench)
+
+    run(main())
+    right, wrong, broken = (tmp_path / name for name in ("right", "wrong", "broken"))
+    right.write_text("01" * 32)
+    wrong.write_text("09" * 32)
+    broken.write_text("a passphrase")
+
+    def recomputed(*keys: Path) -> subprocess.CompletedProcess[str]:
+        words = ["verdict", "recompute", "--evidence", str(tmp_path / "evidence.db"), "--rollout", NAME]
+        words += [word for path in keys for word in ("--key-file", str(path))]
+        command = [sys.executable, "-m", "forkgate", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    done = recomputed(wrong, right)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith("equal")
+    done = recomputed(wrong)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert f"sealed with key {key(1).id}, and that key is not given (given: {key(9).id})" in done.stderr
+    done = recomputed(broken)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no key: 12 characters" in done.stderr
+    assert "passphrase is none" in done.stderr
 
 
 def test_the_next_judge_takes_over_a_sealed_checkpoint_and_an_older_plain_one(tmp_path: Path) -> None:
