@@ -243,11 +243,22 @@ def _act(
         return
     whom = "" if tenant is None else f" for {tenant}"
     one = answer["rollout"]
-    data(f"{name}: {verb}{whom}, {one['place']} at epoch {answer['epoch']}")
+    data(f"{name}: {_DONE[verb]}{whom}, {one['place']} at epoch {answer['epoch']}")
     for trouble in answer["troubles"]:
         say(trouble)
     if one["next"] is not None:
         say(f"next: {one['next']}{named(config, state_dir)}")
+
+
+_DONE = {
+    "start": "started",
+    "pause": "paused",
+    "resume": "resumed",
+    "promote": "promoted",
+    "rollback": "rolled back",
+    "abort": "aborted",
+    "lift": "lifted",
+}
 
 
 def standing(rollout: dict[str, Any]) -> Exit:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async, sidecar
+from tests.support.waiting import all_obey
 
 
 async def until(one: Sidecar, what: str, **wanted: Any) -> dict[str, Any]:
@@ -72,6 +73,12 @@ def test_candidate_that_fails_its_quick_check_gets_no_traffic_until_it_passes(tm
             )
             assert code == 0, err
             await until(one, "the canary", state="canary", held=None)
+
+            async def routed() -> bool:
+                status = await one.status()
+                return status["routes"] == {"acme": "new"} and all_obey(status)
+
+            await eventually_async(routed, "every edge's acknowledgement")
             await one.request("acme", "now")
             assert live(new, "now") == 1
 
