@@ -38,7 +38,7 @@ def edited(config: Config, paths: StatePaths) -> list[dict[str, Any]]:
             fresh = start(plan)
             told.append({"name": name, "new": True, "gone": False, "place_after": fresh.place})
         else:
-            told.append({"new": False, "gone": False, **edit_view(state, plan, time.time())})
+            told.append(edit_view(state, plan, time.time()))
     for name, state in states.items():
         told.append({"name": name, "new": False, "gone": True, "place": state.place, "moves": _home(state)})
     try:

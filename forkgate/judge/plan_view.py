@@ -144,6 +144,8 @@ def edit_view(state: RolloutState, plan: RolloutPlan, unix_s: float) -> dict[str
     }
     return {
         "name": state.plan.name,
+        "new": False,
+        "gone": False,
         "changes": _changes(state.plan, plan),
         "place": state.place,
         "place_after": after.place,

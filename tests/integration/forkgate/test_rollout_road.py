@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from forkgate.state.latch import read_latch
 from tests.support.sidecar import eventually_async
+from tests.support.stack import Connection, request_bytes
 from tests.support.travel import ALL, BY_TENANT, CANARY, HOME, MOVED, NAME, Road, travelled
 
 
@@ -149,3 +153,35 @@ def test_an_abort_ends_it_and_a_start_begins_it_from_nothing(tmp_path: Path) -> 
         assert (await road.show())["pairs"] == 0
 
     travelled(tmp_path, test)
+
+
+@pytest.mark.parametrize("in_flight", ["finish", "abort"])
+def test_live_requests_under_way_on_the_candidate_finish_or_are_broken_off(
+    tmp_path: Path, in_flight: str
+) -> None:
+    async def test(road: Road) -> None:
+        one = road.one
+        await road.one.obeyed()
+        assert await road.who() == CANARY
+        await road.new.set(pause_s=0.5)
+        host, port = one.url.removeprefix("http://").rsplit(":", 1)
+        client = Connection(host, int(port))
+        asked = asyncio.create_task(client.ask("acme", request_bytes("acme", "a long one", tokens=8)))
+
+        async def runs() -> bool:
+            return (await road.new.counts())["live_running"] == 1
+
+        await eventually_async(runs, "the request on the candidate")
+        await road.say("rollback")
+        answer = await asked
+        await road.new.set(pause_s=0.0)
+        if in_flight == "finish":
+            assert (answer.whole, answer.engine) == (True, "new")
+        else:
+            # Its head was not there yet: home answered. It was: the stream is visibly cut.
+            assert answer.engine == "old" if answer.whole else answer.error is not None, answer
+        assert (await client.ask("acme", request_bytes("acme", "the next one"))).engine == "old"
+        client.close()
+
+    plan = {"start": "on_load", "shadow_stage": {"skip": True}, "flip_in_flight": in_flight}
+    travelled(tmp_path, test, **plan)

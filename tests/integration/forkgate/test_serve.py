@@ -163,7 +163,7 @@ def test_rollback_survives_kill_9_of_the_judge_and_a_restart_until_lifted(tmp_pa
         await one.request("acme", "lifted")
         assert live(new, "lifted") >= 1
         code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "again")
-        assert code == 2
+        assert code == 3
         assert "nothing to lift" in err
 
     served(tmp_path, test)
