@@ -111,8 +111,9 @@ def check_hooks(config: Config) -> Found:
                     yield (
                         f"{path}.events",
                         (
-                            f"before_step: {rollout.name!r} skips its shadow stage, so that its first step is "
-                            "taken as it starts, before anybody is asked: do not skip it, or leave this out"
+                            f"before_step: {rollout.name!r} skips its shadow stage, so that its first step "
+                            "is taken as it starts, before anybody is asked: do not skip it, or leave this "
+                            "out"
                         ),
                     )
         for at, name in enumerate(hook.rollouts):
