@@ -31,9 +31,9 @@ from engines.identity.record import Identity, UnknownField, from_json
 from engines.vllm_plugin.book import EXPIRY_S, MOST_REQUESTS
 from engines.vllm_plugin.marks import MARK
 from proxy.mirror.arm import ArmLimits, Sources, run_arm
-from proxy.mirror.pools import ShadowEndpoint
 from proxy.mirror.record import ArmPlan
 from tests.engines.conftest import named
+from tests.support.engines import FakeEndpoint
 from tests.support.vllm_server import MODEL, PROMPTS, Vllm, drawn
 from tests.support.waiting import PATIENCE_S
 from tools import plugin_venv
@@ -377,8 +377,9 @@ def test_exchanges_carry_the_digest_and_the_steps(server: Vllm) -> None:
             pool="p", declared_digest=None, model=MODEL, prompt_token_ids=prompt.token_ids,
             sampling=prompt.sampling,
         )  # fmt: skip
-        endpoint = ShadowEndpoint(engine=engine, probe=probe)
-        return await run_arm(endpoint, plan, ArmLimits(timeout_s=60, bytes=1 << 20), Sources())
+        return await run_arm(
+            FakeEndpoint(engine, probe), plan, ArmLimits(timeout_s=60, bytes=1 << 20), Sources()
+        )
 
     exchange = use(server, what)
     assert exchange.outcome is Outcome.COMPLETED
