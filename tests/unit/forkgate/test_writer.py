@@ -379,3 +379,28 @@ def test_entry_that_no_journal_holds_is_counted_and_leaves_its_mark(tmp_path: Pa
     with EvidenceReader(tmp_path / "evidence.db") as reader:
         (row,) = reader.journal("r", 10**9)
         assert (row.kind, row.after) == ("lost", 1)
+
+
+def test_notes_that_are_waited_for_are_committed_or_it_is_said_that_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        writer = await opened(tmp_path)
+        await writer.kept(drop(1), limit_s=5.0)
+        with EvidenceReader(tmp_path / "evidence.db") as reader:
+            assert reader.ledger_counts("e").dropped == {"too_old": 1}
+        real = EvidenceStore.add
+
+        def full(_store: EvidenceStore, _batch: Batch) -> Any:
+            raise EvidenceFull(tmp_path, "no room")
+
+        monkeypatch.setattr(EvidenceStore, "add", full)
+        with pytest.raises(EvidenceError):
+            await writer.kept(drop(2), limit_s=5.0)
+        monkeypatch.setattr(EvidenceStore, "add", real)
+        await writer.kept(drop(3), limit_s=5.0)  # what waited goes with it
+        with EvidenceReader(tmp_path / "evidence.db") as reader:
+            assert reader.ledger_counts("e").dropped == {"too_old": 3}
+        await writer.close(10)
+
+    run(main())
