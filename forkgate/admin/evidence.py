@@ -27,6 +27,7 @@ T = TypeVar("T")
 MAX_LIST = 1_000
 MAX_REPLICATE = 1_000
 EXPORT_CHUNK_BYTES = 262_144
+EXPORT_WRITE_S = 30.0
 MAX_CURSOR_DIGITS = 18
 """What a signed 64-bit row number has at most, less one."""
 
@@ -73,7 +74,8 @@ class EvidenceRoutes:
             response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
             await response.prepare(request)
             while chunk:
-                await response.write(chunk)
+                async with asyncio.timeout(EXPORT_WRITE_S):  # a reader that stopped holds no store open
+                    await response.write(chunk)
                 chunk = await asyncio.to_thread(_chunk, lines)
             await response.write_eof()
         finally:

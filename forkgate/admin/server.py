@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import re
 import socket
@@ -25,11 +27,14 @@ from forkgate.config.admin import AdminSection
 
 __all__ = ["AdminError", "AdminServer"]
 
+log = logging.getLogger(__name__)
+
 SOCKET_MODE = 0o600
 MAX_BODY_BYTES = 65_536
 MAX_LINE_BYTES = 8_190
 MAX_HEADERS = 64
 AUDIT_FILE = "audit.jsonl"
+RETRY_S = 1.0
 
 
 class AdminServer:
@@ -50,6 +55,9 @@ class AdminServer:
         self._runner = self._serving(keepalive_timeout=75.0)
         self._remote: web.AppRunner | None = None
         self._door: TcpDoor | None = None
+        self._trouble: str | None = None
+        """Why the TCP address is not listened on."""
+        self._retry: asyncio.Task[None] | None = None
         if settings.listen is not None:
             # An application of its own, so that its connections are counted alone.
             self._remote = self._serving(keepalive_timeout=settings.limits.idle_s)
@@ -61,18 +69,39 @@ class AdminServer:
         return None if self._door is None else self._door.address
 
     async def start(self) -> None:
-        """Listen. Raises AdminError when an address is taken, or the path by something that is no socket."""
+        """Listen. Raises AdminError when the socket's path is taken by something that is no socket.
+
+        The TCP address is tried again until it can be had: judging matters more than being asked from afar,
+        and the owner's socket is there meanwhile.
+        """
         await self._runner.setup()
         await web.SockSite(self._runner, _bind(self._path)).start()
         if self._remote is not None and self._door is not None:
             await self._remote.setup()
-            try:
-                await self._door.start()
-            except AdminError:
-                await self.close()
-                raise
+            if not await self._open(self._door):
+                self._retry = asyncio.create_task(self._open_later(self._door))
+
+    async def _open(self, door: TcpDoor) -> bool:
+        try:
+            await door.start()
+        except AdminError as error:
+            if str(error) != self._trouble:
+                log.error("the admin API is on its unix socket alone", extra={"error": str(error)})
+            self._trouble = str(error)
+            return False
+        self._trouble = None
+        log.info("the admin API listens", extra={"address": door.address})
+        return True
+
+    async def _open_later(self, door: TcpDoor) -> None:
+        while True:
+            await asyncio.sleep(RETRY_S)
+            if await self._open(door):
+                return
 
     async def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
         if self._remote is not None and self._door is not None:
             self._door.stop_accepting()
             await self._remote.cleanup()
@@ -109,7 +138,7 @@ class AdminServer:
             "refused": dict(self.guard.refused),
             "turned_away": 0 if self._door is None else self._door.turned_away,
             "audit": {"path": str(self.guard.audit.path), "seq": seq, "head": head},
-            "troubles": self.guard.troubles(),
+            "troubles": [*([self._trouble] if self._trouble is not None else []), *self.guard.troubles()],
         }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import enum
 import ipaddress
+import ssl
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -140,6 +141,8 @@ def _listen(config: Config, listen: AdminListen) -> Found:
         yield from check_files("admin.listen.tls", cert_file=listen.tls.cert_file)
         yield from check_files("admin.listen.tls", key_file=listen.tls.key_file)
         yield from check_files("admin.listen.tls", client_ca_file=listen.tls.client_ca_file)
+        if (fault := _tls_fault(listen.tls)) is not None:
+            yield "admin.listen.tls", fault
     elif not is_loopback(listen.host):
         yield (
             "admin.listen.tls",
@@ -154,6 +157,20 @@ def _listen(config: Config, listen: AdminListen) -> Found:
     for name, port in others.items():
         if listen.port and listen.port == port:
             yield "admin.listen.port", f"{listen.port} is {name} too, choose another"
+
+
+def _tls_fault(tls: AdminTLS) -> str | None:
+    """Why these files make no TLS; None also where one of them is not there, which is told elsewhere."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+        if tls.client_ca_file is not None:
+            context.load_verify_locations(tls.client_ca_file)
+    except ssl.SSLError as error:
+        return f"cannot be used: {error}; give a PEM chain, its unencrypted key, and PEM authorities"
+    except OSError:
+        return None
+    return None
 
 
 def _token(path: str, token: AdminToken) -> Found:

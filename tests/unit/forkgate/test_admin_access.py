@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -21,8 +22,8 @@ from forkgate.admin import AdminServer
 from forkgate.admin.openapi import described
 from forkgate.admin.roles import Need, roles_for
 from forkgate.admin.routes import Route
-from forkgate.admin.tls import AdminError
 from forkgate.admin.tokens import Failures, Tokens, given_token
+from forkgate.config import ConfigError, loads
 from forkgate.config.admin import (
     AdminLimits,
     AdminListen,
@@ -309,15 +310,46 @@ def test_tls_and_client_certificates(tmp_path: Path) -> None:
     run(main())
 
 
-def test_certificate_that_does_not_fit_its_key_is_refused_in_words(tmp_path: Path) -> None:
+def test_certificate_that_does_not_fit_its_key_is_refused_at_load_in_words(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     one, other = authority.issue("127.0.0.1"), authority.issue("other.internal")
-    tls = AdminTLS(cert_file=one.cert_file, key_file=other.key_file)
+    text = f"""
+state_dir: state
+pools: [{{name: old, endpoints: ["http://127.0.0.1:9001"]}}]
+home: old
+admin:
+  listen: {{tls: {{cert_file: {one.cert_file}, key_file: {other.key_file}}}}}
+  tokens: [{{name: ana, role: viewer, sha256: {"a" * 64}}}]
+"""
+    with pytest.raises(ConfigError) as caught:
+        loads(text)
+    (problem,) = caught.value.problems
+    assert problem.path == "admin.listen.tls"
+    assert problem.message.startswith("cannot be used: ")
+
+
+def test_taken_address_leaves_the_owners_socket_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkgate.admin.server.RETRY_S", 0.02)
 
     async def main() -> None:
-        with pytest.raises(AdminError, match=r"^admin\.listen\.tls: .* cannot be used"):
-            async with served(tmp_path, section(listen=AdminListen(port=0, tls=tls))):
-                pass
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            async with served(tmp_path, section(listen=AdminListen(port=port))) as server:
+                connector = aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
+                async with aiohttp.ClientSession(connector=connector) as session:
+                    async with session.get("http://judge/v1/status") as response:
+                        (trouble,) = (await response.json())["troubles"]
+                    assert trouble.startswith(f"admin.listen: 127.0.0.1 port {port}: cannot be listened on")
+                    taken.close()
+                    while server.address is None:
+                        await asyncio.sleep(0.01)
+                    assert (await ask(server, "GET", "/healthz"))[0] == 200
+                    async with session.get("http://judge/v1/status") as response:
+                        assert (await response.json())["troubles"] == []
 
     run(main())
 
