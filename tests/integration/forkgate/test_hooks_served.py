@@ -1,0 +1,95 @@
+"""Hooks of a real ``forkgate serve``: told of a rollback, and never in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+
+from forkgate.hooks import verify
+from tests.support.fake_vllm import FakeVllm
+from tests.support.hook_receiver import HookReceiver, answer
+from tests.support.sidecar import Sidecar, eventually_async
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+@asynccontextmanager
+async def served(directory: Path, *urls: str) -> AsyncIterator[Sidecar]:
+    (directory / "secret").write_text(SECRET)
+    hooks = [
+        {
+            "name": f"hook-{number}",
+            "url": url,
+            "secret_file": str(directory / "secret"),
+            "events": ["stage", "breach", "rollback", "hold", "lift"],
+        }
+        for number, url in enumerate(urls)
+    ]
+    async with FakeVllm().serving() as old, FakeVllm("forks at token 2").serving() as new:
+        one = Sidecar(directory, old.url, new.url, workers=1)
+        one.file.write_text(one.file.read_text() + f"\nhooks: {json.dumps(hooks)}\n")
+        try:
+            await one.start()
+            yield one
+        finally:
+            await one.close()
+
+
+async def rolled_back(one: Sidecar) -> None:
+    async def home() -> bool:
+        return bool((await one.status())["flips"])
+
+    await eventually_async(home, "the rollback")
+
+
+def test_receivers_are_told_of_a_rollback_signed_and_in_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(100),
+            HookReceiver([answer(200)]).serving() as receiver,
+            served(tmp_path, receiver.url) as one,
+        ):
+            await one.request("globex", "hello")
+            await rolled_back(one)
+            await receiver.until(lambda: len(receiver.requests) == 3)
+            for got in receiver.requests:
+                verify(SECRET.encode(), got.headers["forkgate-signature"], got.body, time.time())
+            told = [orjson.loads(got.body) for got in receiver.requests]
+            assert [notice["event"] for notice in told] == ["breach", "stage", "rollback"]
+            status = await one.status()
+            assert told[2]["epoch"] == status["flips"][0]["epoch"]
+            code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "looked at it")
+            assert code == 0, err
+            await receiver.until(lambda: len(receiver.requests) == 5)
+            assert [got.headers["forkgate-event"] for got in receiver.requests[3:]] == ["lift", "stage"]
+
+    asyncio.run(main())
+
+
+def test_hanging_receiver_delays_neither_the_rollback_nor_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(100),
+            HookReceiver(["hang"]).serving() as receiver,
+            served(tmp_path, receiver.url, "http://127.0.0.1:9/") as one,
+        ):
+            await one.request("globex", "hello")
+            await rolled_back(one)
+            status = await one.status()
+            assert status["flips"][0]["seconds"] < 1.0
+            assert status["flips"][0]["missing"] == []
+            waiting = {hook["name"]: hook["waiting"] for hook in status["hooks"]}
+            assert waiting == {"hook-0": 3, "hook-1": 3}
+            began = time.monotonic()
+            assert await one.stop() == 0
+            assert time.monotonic() - began < 15.0
+            lost = [line for line in one.log() if line["event"] == "notifications are lost with this judge"]
+            assert sorted((line["hook"], line["count"]) for line in lost) == [("hook-0", 3), ("hook-1", 3)]
+
+    asyncio.run(main())
