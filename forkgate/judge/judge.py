@@ -109,7 +109,7 @@ class Judge:
         """Says of live records who answered them, as far as their answers do not: ``LiveAnswers``."""
         self._actor = Actor(publisher, instruments, desk.state)
         self._moving = False
-        """A move of home is being tried again."""
+        """Home is about to move: decided, and on its way to the journal and the disk."""
         self.hooks: Hooks | None = None
         self.steps: StepHooks | None = None
         publisher.listener = self
@@ -243,21 +243,15 @@ class Judge:
         for state in self.desk.states():
             if state.stage is Stage.PROMOTED and not self._moving and not self.publisher.has_moved(state):
                 # The disk refused, or a judge was killed between the decision and the write.
-                self._actor.spawn(self._move_again(state))
+                self._moving = True
+                plan = state.plan
+                cause = f"{plan.name}: home is {plan.candidate} now"
+                move = self._actor.spawn(self.publisher.move_home(plan.name, plan.candidate, cause))
+                move.add_done_callback(self._moved)
 
     def clock_stepped(self, by_s: float) -> None:
         """The clock behind every event's time was set."""
         self._take(self.desk.clock_stepped(by_s, time.time()))
-
-    async def _move_again(self, state: RolloutState) -> None:
-        self._moving = True
-        try:
-            plan = state.plan
-            await self.publisher.move_home(
-                plan.name, plan.candidate, f"{plan.name}: home is {plan.candidate} now"
-            )
-        finally:
-            self._moving = False
 
     # -- what all evidence goes through -------------------------------------------------------------------
 
@@ -289,6 +283,7 @@ class Judge:
         """Obey and keep. A way home is obeyed first and kept by and by; a step on is kept first, so that a
         judge that is killed in between leaves a successor that knows of it."""
         if _upward(asked.effects):
+            self._moving |= _moves_home(asked.effects)
             self._actor.spawn(self._keep_then_obey(asked, decided_s, self._places(), notes))
             return
         self.obey(asked, decided_s)
@@ -319,6 +314,8 @@ class Judge:
             if not isinstance(effect, RunCheck | RunSuites | MoveHome)
             or now[effect.rollout] == places[effect.rollout]
         )
+        if _moves_home(asked.effects) and not _moves_home(effects):
+            self._moving = False
         return msgspec.structs.replace(asked, effects=effects)
 
     def _tell(self, comparison: Comparison, fork: Classified) -> None:
@@ -362,6 +359,10 @@ class Judge:
             decided_s: when their cause was here, on the monotonic clock.
         """
         flips = self._actor.obey(asked.effects, decided_s)
+        if _moves_home(asked.effects):
+            self._moving = True
+            for flip in flips:
+                flip.add_done_callback(self._moved)
         for effect in asked.effects:
             if isinstance(effect, MoveHome):
                 told = self.desk.home_moved(effect.by, time.time(), but=effect.rollout)
@@ -373,6 +374,9 @@ class Judge:
         """Whoever wants to know of changes is told, and never waited for."""
         if self.hooks is not None:
             self.hooks.look(self.desk.states())
+
+    def _moved(self, _flip: asyncio.Task[Any]) -> None:
+        self._moving = False
 
     # -- forkgate.judge.publisher.FlipListener ------------------------------------------------------------
 
@@ -459,6 +463,7 @@ class Judge:
             self._take(asked)
             return reasons
         decided_s, places = time.monotonic(), self._places()
+        self._moving |= _moves_home(asked.effects)
         tables = [effect for effect in asked.effects if isinstance(effect, Publish)]
         rest = tuple(effect for effect in asked.effects if not isinstance(effect, Publish))
         asked = msgspec.structs.replace(asked, effects=rest)
@@ -503,6 +508,10 @@ class Judge:
 
 def _declined(effects: Iterable[Effect]) -> tuple[str, ...]:
     return tuple(reason for effect in effects if isinstance(effect, Declined) for reason in effect.reasons)
+
+
+def _moves_home(effects: Iterable[Effect]) -> bool:
+    return any(isinstance(effect, MoveHome) and effect.by is not None for effect in effects)
 
 
 def _upward(effects: Sequence[Effect]) -> bool:

@@ -266,7 +266,8 @@ class EvidenceWriter:
             under_way = store.erasing()
             if under_way:
                 line = store.erase_step(time.time())
-                # All is deleted and there is no line yet: a reader holds old pages, which is not to be spun on.
+                # All is deleted and there is no line yet: a reader holds old pages, which is not to be spun
+                # on.
                 more = line is not None or not under_way[0].deleted
                 if line is not None:
                     log_erasure(line)
