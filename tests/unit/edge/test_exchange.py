@@ -892,6 +892,22 @@ def test_a_flip_closes_tunnels_after_a_grace_and_takes_the_next_request_of_a_kep
     assert wire.closing
 
 
+def test_no_cookie_session_or_pipelined_request_keeps_a_tenant_on_the_candidate() -> None:
+    """Stickiness is by tenant alone: what a client brought back from there means nothing after the flip."""
+    edge = canary()
+    client, _ = edge.client()
+    session = "Cookie: pool=candidate; session=abc", "X-Session-Id: abc", "X-Forwarded-Host: candidate"
+    client.data_received(get("/", ACME, *session))
+    candidate, _ = edge.accept()
+    assert candidate.endpoint.host == "candidate"
+    client.data_received(get("/", ACME, *session))  # pipelined: read before the flip, asked after it
+    edge.router(table("http://home:1", "http://candidate:1", epoch=2))
+    candidate.data_received(answer())
+    home, wire = edge.accept()
+    assert home.endpoint.host == "home"
+    assert b"session=abc" in wire.sent, "it is passed on, not obeyed"
+
+
 # -- a flip where nothing may finish ----------------------------------------------------------------
 
 
