@@ -64,6 +64,9 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         aborts: pools at which no request may finish once its tenant is routed elsewhere. One under way there
             is answered by home, if no byte of its answer was sent yet and its body was kept; else it is
             broken off. At other pools it finishes.
+        refuges: tenants who were sent home, with the pool that they came from. It answers them for as long as
+            home has no endpoint that does: a rollback into a pool that is down must not be an outage. An edge
+            forgets a tenant's refuge once home has answered it.
         cause: why this table replaced the last one, in words for the log.
         rolled_back: rollouts that stand rolled back, and ROLLOUT/TENANT where a tenant alone was sent home,
             with the epoch that announced it. Edges do not read it; it lets the next judge know of a rollback
@@ -76,6 +79,7 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     routes: dict[TenantName, PoolName] = {}
     mirrors: tuple[MirrorRule, ...] = ()
     aborts: tuple[PoolName, ...] = ()
+    refuges: dict[TenantName, PoolName] = {}
     cause: str = ""
     rolled_back: dict[RolloutName, int] = {}
 
@@ -83,6 +87,6 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         names = [pool.name for pool in self.pools]
         if len(set(names)) != len(names):
             raise ValueError(f"route table {self.epoch}: a pool name occurs twice in {names}")
-        for named in (self.home, *self.routes.values()):
+        for named in (self.home, *self.routes.values(), *self.refuges.values()):
             if named not in names:
                 raise ValueError(f"route table {self.epoch}: pool {named!r} is not one of {names}")

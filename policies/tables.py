@@ -31,6 +31,7 @@ def route_table(
     owners: dict[TenantName, RolloutName] = {}
     mirrors: list[MirrorRule] = []
     aborts: list[PoolName] = []
+    refuges: dict[TenantName, PoolName] = {}
     for state in rollouts:
         plan = state.plan
         for pool in (plan.baseline, plan.candidate):
@@ -46,6 +47,8 @@ def route_table(
         # In every stage: the table that takes tenants away from the candidate is one without a route to it.
         if plan.flip_in_flight is InFlight.ABORT and plan.candidate not in (home, *aborts):
             aborts.append(plan.candidate)
+        if plan.candidate != home:
+            refuges |= dict.fromkeys(state.sheltered, plan.candidate)
         if state.mirrors and plan.percent > 0:
             mirrors.append(MirrorRule(rollout=plan.name, percent=plan.percent, tenants=plan.mirror_tenants))
     return RouteTable(
@@ -55,5 +58,7 @@ def route_table(
         routes=routes,
         mirrors=tuple(mirrors),
         aborts=tuple(aborts),
+        # Who is another rollout's canary goes home from there, by the edge's own retry.
+        refuges={tenant: pool for tenant, pool in refuges.items() if tenant not in routes},
         cause=cause,
     )

@@ -70,6 +70,7 @@ class Actor:
             match effect:
                 case RollBack(latch=rollback) | SendHome(latch=rollback):
                     flips.append(self.spawn(self._publisher.roll_back(rollback, decided_s)))
+                    self._make_room(rollback)
                     self._tell_breach(rollback)
                 case MoveHome(rollout=rollout, pool=pool, by=by):
                     move: Coroutine[Any, Any, Any]
@@ -85,6 +86,10 @@ class Actor:
                 case Stopped(rollout=rollout, cause=cause):
                     self._stop_starts(rollout, cause)
                     if self.mirror is not None:
+                        if self._state(rollout).left:
+                            self._yield(
+                                rollout, f"live work of {rollout} comes back: {cause}", ending=rollout
+                            )
                         self.spawn(self.mirror.stop_rollout(rollout, cause))
                 case RunCheck(rollout=rollout, kind=kind):
                     level = self._state(rollout).plan.policy.level
@@ -135,6 +140,28 @@ class Actor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _make_room(self, rollback: Latch) -> None:
+        """The old pool gets live work back: before it does, shadows leave it. The flip is on its way to the
+        disk already, and waits for none of them."""
+        name = rollback.rollout
+        if rollback.tenant is not None:
+            why, ending = f"live work of {rollback.tenant} comes back: {name} sends it home", None
+        elif self._state(name).left:
+            why, ending = f"live work comes back: {name} is rolled back", name
+        else:
+            return  # nobody had moved
+        self._yield(name, why, ending=ending, spare=rollback.verdict.deciding_id)
+
+    def _yield(self, rollout: str, why: str, *, ending: str | None, spare: str | None = None) -> None:
+        if self.mirror is None:
+            return
+        pool = self._state(rollout).plan.baseline
+        stopped = self.mirror.yield_pool(pool, why, ending=ending, spare=spare)
+        if stopped:
+            log.warning(
+                "shadows make room for live work", extra={"pool": pool, "stopped": stopped, "cause": why}
+            )
 
     def _tell_breach(self, rollback: Latch) -> None:
         whose: dict[str, Any] = {"rollout": rollback.rollout}

@@ -25,6 +25,12 @@ class MirrorPort(Protocol):
         Returns when nothing of it runs any more."""
         ...
 
+    def yield_pool(self, pool: str, why: str, *, ending: str | None = None, spare: str | None = None) -> int:
+        """Stop every arm on this pool now, and start none until it has been quiet for a while.
+
+        Returns how many questions were stopped."""
+        ...
+
     def resume_rollout(self, name: str) -> None:
         """Take its captures again."""
         ...

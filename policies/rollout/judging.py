@@ -103,7 +103,9 @@ def roll_back(
     effects: tuple[Effect, ...] = (RollBack(latch=latch),)
     if state.stage is Stage.PROMOTED:
         effects += (MoveHome(rollout=state.plan.name, pool=state.plan.baseline, by=None),)
-    return msgspec.structs.replace(state, stage=Stage.ROLLED_BACK, latch=latch, moved=()), effects
+    return msgspec.structs.replace(
+        state, stage=Stage.ROLLED_BACK, latch=latch, moved=(), left=state.on_candidate
+    ), effects
 
 
 def send_home(

@@ -97,7 +97,14 @@ def abort(state: RolloutState, event: Abort) -> Result:
     cause = f"{plan.name} aborted in {state.place} by {event.who}: {event.why}"
     said = Said(who=event.who, why=event.why, unix_s=event.unix_s)
     after = msgspec.structs.replace(
-        state, stage=Stage.ABORTED, ended=said, held=None, paused=None, moved=(), entered_unix_s=event.unix_s
+        state,
+        stage=Stage.ABORTED,
+        ended=said,
+        held=None,
+        paused=None,
+        moved=(),
+        left=state.on_candidate,
+        entered_unix_s=event.unix_s,
     )
     home: tuple[Effect, ...] = ()
     if state.stage is Stage.PROMOTED:

@@ -22,7 +22,7 @@ from policies.rollout.plan import (
     StartBy,
     Widening,
 )
-from policies.routes import PoolName, RolloutName, TenantName
+from policies.routes import UNKNOWN_TENANT, PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
 
 
@@ -147,6 +147,8 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     moved: tuple[TenantName, ...] = ()
     """Tenants whose live traffic a step or a person put on the candidate, those that were sent home since
     included. An edited file only ever takes away from it."""
+    left: tuple[TenantName, ...] = ()
+    """Tenants whom a rollback or an abort took from the candidate, where home does not answer them yet."""
     tenants: dict[TenantName, TenantState] = {}
     """Of gates that are kept by tenant."""
     sent_home: dict[TenantName, Latch] = {}
@@ -182,6 +184,20 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.stage not in (Stage.CANARY, Stage.OBSERVING):
             return ()
         return tuple(name for name in self.moved if name not in self.sent_home)
+
+    @property
+    def on_candidate(self) -> tuple[TenantName, ...]:
+        """Tenants whose live traffic the candidate answers, by a route or because it is home."""
+        if self.stage is Stage.PROMOTED:
+            return (*self.moved, UNKNOWN_TENANT)
+        return self.routed
+
+    @property
+    def sheltered(self) -> tuple[TenantName, ...]:
+        """Tenants who were sent home: the candidate answers them for as long as nobody at home does."""
+        if self.stage in ENDED_STAGES:
+            return self.left
+        return tuple(name for name in self.sent_home if name in self.moved)
 
     @property
     def home(self) -> PoolName:

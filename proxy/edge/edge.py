@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _POOLED_IDLE_S: Final = 60.0
 """Idle longer than this, a pool's connection is closed: something between may have forgotten it by then."""
+_REFUGE_TOLD_S: Final = 60.0
 
 
 class Dial(Protocol):
@@ -64,6 +65,8 @@ class Counts(msgspec.Struct):
     upstream_failures: int = 0
     stale_retries: int = 0
     retried_home: int = 0
+    refuges: int = 0
+    """Answered by the pool that their tenant was sent home from, since nobody at home did."""
     timeouts: int = 0
     shadow_errors: int = 0
     bugs: int = 0
@@ -114,6 +117,7 @@ class Edge:
         self.peers = Peers(settings.identity)
         self.counts = Counts()
         self.draining = False
+        self._refuge_told = float("-inf")
         self.on_empty: Callable[[], None] = lambda: None
         """Called when the last connection of a draining worker is gone."""
         self.now = monotonic()
@@ -171,8 +175,24 @@ class Edge:
                     exchange is not None
                     and exchange.pool.name in table.aborts
                     and table.routes.get(exchange.tenant, table.home) != exchange.pool.name
+                    and (not exchange.sheltered or exchange.tenant in table.routes)
                 ):
                     exchange.sent_elsewhere()
+
+    def took_refuge(self, exchange: Exchange, pool: str, now: float) -> None:
+        """A rollback led into a pool that does not answer. Told at the first request, and then once in a
+        while."""
+        self.counts.refuges += 1
+        if now >= self._refuge_told:
+            self._refuge_told = now + _REFUGE_TOLD_S
+            log.error(
+                "nobody in home pool %s answers: tenant %s stays at %s, which it was sent home from, until "
+                "somebody does (%d requests so far)",
+                self.router.home.name,
+                exchange.tenant,
+                pool,
+                self.counts.refuges,
+            )
 
     def bug(self, client: ClientConnection) -> None:
         """An exception that should not be: give up this one connection, keep the worker."""

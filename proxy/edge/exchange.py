@@ -66,6 +66,8 @@ class Exchange:
     sent: list[bytes] | None = None
     """What was written, or waits for a connection, so that it can be written again; None: not kept."""
     sent_at = 0.0
+    sheltered = False
+    """Nobody at home answered, so the pool answers that its tenant was sent home from."""
     stale_retried = False
     status = 0
     tried: tuple[Endpoint, ...] = ()
@@ -85,7 +87,10 @@ class Exchange:
         self.tenant: TenantName = router.tenant_of(ask)
         self.pool: LivePool = router.route(self.tenant, now)
         self.canary = self.pool is not router.home
-        if self.canary:
+        if router.refuges and not self.canary and self.tenant in router.refuges:
+            if not self.pool.takes(now):
+                self._take_refuge(now)
+        elif self.canary:
             self.flags = FLAG_CANARY
             if not self.pool.takes(now) and router.home.healthy(now):
                 self._bypass(router.home)
@@ -183,7 +188,8 @@ class Exchange:
             upstream.write(piece)
             if sent is not None:
                 self.kept_bytes += len(piece)
-                if self.canary and self.kept_bytes <= self.edge.limits.retry_body_bytes:
+                keeps = self.canary or self.tenant in self.edge.router.refuges
+                if keeps and self.kept_bytes <= self.edge.limits.retry_body_bytes:
                     sent.append(piece)
                 else:
                     self.sent = None
@@ -209,9 +215,11 @@ class Exchange:
         """The final head, and what came of the body in the same read."""
         client = self.client
         edge = self.edge
-        if answer.status in _RETRYABLE and self.canary and self._go_home():
+        if answer.status in _RETRYABLE and self._go_elsewhere():
             return
         now = monotonic()
+        if edge.router.refuges and self.pool is edge.router.home and answer.status not in _RETRYABLE:
+            edge.router.home_answered(self.tenant)
         self.sent = None
         self.status = answer.status
         self.environment = answer.environment
@@ -360,9 +368,32 @@ class Exchange:
     def _give_up(self, status: int, code: str, message: str, aborted_by: int = ABORTED_BY_UPSTREAM) -> None:
         """This attempt ends before a head was forwarded: home, if this was a canary, else an error answer."""
         self.edge.counts.upstream_failures += 1
-        if self.canary and self._go_home():
+        if self._go_elsewhere():
             return
         self.client.refuse(RefusalError(status, code, message), aborted_by)
+
+    def _go_elsewhere(self) -> bool:
+        """Home for a canary; for a tenant that was just sent home, the pool that it came from."""
+        if self.canary and self._go_home():
+            return True
+        if not self.edge.router.refuges or self.sent is None or self.sheltered:
+            return False
+        if self.pool is not self.edge.router.home or not self._take_refuge(monotonic()):
+            return False
+        self.tried = ()
+        self._again()
+        return True
+
+    def _take_refuge(self, now: float) -> bool:
+        """Nobody at home answers: the pool that the tenant was sent home from does, if it can."""
+        refuge = self.edge.router.refuge(self.tenant, now)
+        if refuge is None:
+            return False
+        self.sheltered = True
+        self.flags |= FLAG_CANARY
+        self.edge.took_refuge(self, refuge.name, now)
+        self.pool = refuge
+        return True
 
     def _go_home(self) -> bool:
         """Try again on home, once, if what was sent was kept and home can answer."""

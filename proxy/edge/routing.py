@@ -29,6 +29,8 @@ class Router:
         self._pools: dict[str, LivePool] = {}
         self._key_tenants = _key_tenants(settings)
         self._named: dict[bytes, TenantName] = {}
+        self._answered: dict[TenantName, str] = {}
+        """Tenants whom home has answered since they were sent there, with the refuge that they had."""
         self.on_swap: Callable[[], None] = lambda: None
         # Until the link says otherwise a judge that should be there is not.
         self._lost_at: float | None = clock() if settings.judge is not None else None
@@ -93,6 +95,18 @@ class Router:
             return self._key_tenants.get(hashlib.sha256(ask.api_key).digest(), UNKNOWN_TENANT)
         return UNKNOWN_TENANT
 
+    def refuge(self, tenant: TenantName, now: float) -> LivePool | None:
+        """The pool that a tenant was sent home from, while nobody at home has answered it since, and where
+        somebody may answer it."""
+        pool = self.refuges.get(tenant)
+        return pool if pool is not None and pool.healthy(now) else None
+
+    def home_answered(self, tenant: TenantName) -> None:
+        """It needs its refuge no more, whatever later tables say of this flip."""
+        pool = self.refuges.pop(tenant, None)
+        if pool is not None:
+            self._answered[tenant] = pool.name
+
     def route(self, tenant: TenantName, now: float) -> LivePool:
         pool = self.routes.get(tenant)
         if pool is None:
@@ -122,6 +136,15 @@ class Router:
         self._pools = pools
         self.home = pools[table.home]
         self.routes = {tenant: pools[name] for tenant, name in table.routes.items() if name != table.home}
+        # A tenant that no table names any more may be sent home again later, and is to be sheltered then.
+        self._answered = {
+            tenant: name for tenant, name in self._answered.items() if table.refuges.get(tenant) == name
+        }
+        self.refuges = {
+            tenant: pools[name]
+            for tenant, name in table.refuges.items()
+            if name != table.home and tenant not in self._answered
+        }
         self._named = {name.encode(): name for name in self._tenants(table)}
         self.rules = (
             [] if self.in_grace_home else [CompiledRule(rule) for rule in table.mirrors if rule.percent > 0]

@@ -120,6 +120,30 @@ class Lane:
                 run.finish_up()
         await self._quiet()
 
+    def yield_pool(self, pool: str, why: str, *, ends: bool, spare: str | None) -> int:
+        """See :meth:`proxy.mirror.Mirror.yield_pool`. Returns how many questions were stopped.
+
+        Args:
+            ends: the rollout is over by this, so that what is decided is kept, as by :meth:`stop`.
+        """
+        pickers = [one for one in (self._baseline, self._candidate) if one.pool.name == pool]
+        pickers = [one for one in pickers if not one.pool.dedicated]
+        if not pickers:
+            return 0
+        for picker in pickers:
+            picker.yield_to_live(why)
+        stopped = 0
+        for run in self._running:
+            if run.question.capture_id == spare:
+                run.finish_up()
+                continue
+            stopped += 1
+            if ends:
+                run.abort(DropReason.ROLLED_BACK, why)
+            else:
+                run.shed(DropReason.POOL_BUSY, why)
+        return stopped + self._samples.shed(DropReason.POOL_BUSY, why)
+
     async def close(self, drain_s: float, store_s: float) -> None:
         """Let running arms end for ``drain_s`` seconds, abort the rest, and store for ``store_s`` more."""
         self._state = LaneState.CLOSED

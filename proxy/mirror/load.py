@@ -76,6 +76,14 @@ class PoolLoads:
             return f"{where} uses {used:.0%} of its KV cache, more than {KV_CACHE_LIMIT:.0%}"
         return None
 
+    def waiting(self, index: int, since_s: float) -> int | None:
+        """Requests that waited there, by a reading asked for at ``since_s`` or later; None where there is
+        none, or the endpoint does not tell."""
+        reading = self._readings[index]
+        if reading is None or reading.asked_s < since_s or reading.load is None:
+            return None
+        return reading.load.waiting
+
     def keep(self, wanted: Callable[[], Iterable[int]]) -> None:
         """Read ``wanted()`` now, and again and again until it is empty, off everybody's road."""
         self._nudge.set()

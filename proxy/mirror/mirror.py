@@ -87,6 +87,25 @@ class Mirror:
         """
         await self._lanes[name].stop(reason, spare)
 
+    def yield_pool(self, pool: str, why: str, *, ending: str | None = None, spare: str | None = None) -> int:
+        """Live work comes back to this pool, so every shadow arm there makes room, at once: those of all
+        rollouts that ask the pool, unless they run on endpoints of their own (``shadow_endpoints``).
+
+        Nothing starts there again until no request has waited at it for
+        :data:`proxy.mirror.places.QUIET_S`. Questions that were under way are dropped as ``pool_busy``.
+
+        Args:
+            why: in words, for drops and for what is told meanwhile.
+            ending: rollout that ends by this: what is decided of its questions is kept.
+            spare: capture whose arms run to their own end: the one that decided a rollback, one request.
+
+        Returns:
+            How many questions were stopped.
+        """
+        return sum(
+            lane.yield_pool(pool, why, ends=name == ending, spare=spare) for name, lane in self._lanes.items()
+        )
+
     def resume_rollout(self, name: str) -> None:
         """A person lifted the latch. Raises KeyError for an unknown rollout."""
         self._lanes[name].resume()

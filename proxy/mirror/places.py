@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from comparator.records import Fact
 from proxy.mirror.load import PoolLoads
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool
+
+QUIET_S = 5.0
+"""How long a pool that live work came back to has to be without a waiting request before a shadow starts
+there."""
+UNTOLD_S = 30.0
+"""The same for endpoints that do not tell whether requests wait: since the work came back."""
+
+
+class _Yielded(msgspec.Struct):
+    """Live work came back to the pool."""
+
+    why: str
+    since_s: float
+    quiet_since_s: float | None = None
+    """No request has waited there since; None while one does, or nobody has looked."""
 
 
 class Place:
@@ -51,6 +68,8 @@ class Picker:
         self.loads = PoolLoads(pool, monotonic)
         self._taken = [0] * len(pool.endpoints)
         self._turn = 0
+        self._monotonic = monotonic
+        self._yielded: _Yielded | None = None
 
     @property
     def probed(self) -> bool:
@@ -99,15 +118,41 @@ class Picker:
     def leave(self, index: int) -> None:
         self._taken[index] -= 1
 
+    def yield_to_live(self, why: str) -> None:
+        """Live work comes back to this pool: no shadow starts until it has been quiet for a while."""
+        if not self.pool.dedicated:
+            self._yielded = _Yielded(why, self._monotonic())
+
     async def busy(self) -> str | None:
         """Why no shadow may start on this pool now, in words; None when one may (design rule 10)."""
         if self.pool.dedicated:
             return None
         await self.loads.refresh(range(len(self._taken)))
+        if self._yielded is not None and (yields := self._still_yields(self._yielded)) is not None:
+            return yields
         reasons = [self.loads.busy(i) for i, one in enumerate(self.pool.endpoints) if one.probe is not None]
         if reasons and all(reason is not None for reason in reasons):
             return f"pool {self.pool.name}: {reasons[0]}"
         return None
+
+    def _still_yields(self, yielded: _Yielded) -> str | None:
+        """In words; None once it has been quiet for long enough, which ends it."""
+        now_s = self._monotonic()
+        told = [self.loads.waiting(i, yielded.since_s) for i in range(len(self._taken))]
+        if any(told):
+            yielded.quiet_since_s = None
+        elif yielded.quiet_since_s is None:
+            # Where nobody tells, time alone has to do.
+            untold = all(one is None for one in told)
+            yielded.quiet_since_s = now_s if not untold else yielded.since_s + UNTOLD_S - QUIET_S
+        if yielded.quiet_since_s is not None and now_s - yielded.quiet_since_s >= QUIET_S:
+            self._yielded = None
+            return None
+        waiting = sum(one or 0 for one in told)
+        return (
+            f"pool {self.pool.name}: {yielded.why}; shadows start again once no request has waited there for "
+            f"{QUIET_S:g} s ({waiting} wait)"
+        )
 
     async def close(self) -> None:
         await self.loads.close()

@@ -59,6 +59,7 @@ class ComparisonRun:
         self._replicate: ReplicateRun | None = None
         self._aborted: Dropped | None = None
         self._closing = False
+        self._shed = False
 
     async def run(self) -> Comparison:
         """What came of the question.
@@ -71,6 +72,8 @@ class ComparisonRun:
             cluster = await read_cluster(call)
             self._raise_if_aborted()
             pairs = await self._pairs(call)
+            if self._shed:
+                self._raise_if_aborted()
         finally:
             self.leave()
         question = self.question
@@ -93,6 +96,12 @@ class ComparisonRun:
                 self._waiting.cancel()
             if self._replicate is not None:
                 self._replicate.abort(self._aborted)
+
+    def shed(self, reason: DropReason, detail: str) -> None:
+        """Stop everything, and let nothing come of it, whatever is decided by then: the rollout goes on, and
+        would hear of more forks than there are if only those that had forked by now were kept."""
+        self._shed = True
+        self.abort(reason, detail)
 
     def finish_up(self) -> None:
         """Start no further arm; those that run go on to their end."""

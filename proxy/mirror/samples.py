@@ -26,6 +26,7 @@ class Samples:
         self._room = room
         self._begin = begin
         self._tasks: set[asyncio.Task[Comparison]] = set()
+        self._runs: set[ComparisonRun] = set()
         self._ended = False
         self._why = (DropReason.SHUTDOWN, "the judge stops")
         self.running = 0
@@ -55,6 +56,12 @@ class Samples:
         for task in self._tasks:
             task.cancel()
 
+    def shed(self, reason: DropReason, detail: str) -> int:
+        """Stop those that run, for now: whoever asked may ask again. Returns how many that were."""
+        for run in self._runs:
+            run.shed(reason, detail)
+        return len(self._runs)
+
     def open(self) -> None:
         """Take questions again."""
         self._ended = False
@@ -69,9 +76,11 @@ class Samples:
             await self._room.wait(NO_TENANT, candidate=ask.candidate)
             run = self._begin(ask)
             self.running += 1
+            self._runs.add(run)
             try:
                 return await run.run()
             finally:
+                self._runs.discard(run)
                 self.running -= 1
 
     def _raise_if_ended(self) -> None:

@@ -118,6 +118,7 @@ def table(
     tenants: tuple[str, ...] = (),
     to: str = "home",
     aborts: tuple[str, ...] = (),
+    refuges: dict[str, str] | None = None,
 ) -> RouteTable:
     """Pools ``home`` and ``candidate`` at these base URLs, and one mirror rule ``rollout``; ``to`` is where
     tenants without a route go."""
@@ -130,7 +131,13 @@ def table(
         pools.append(Pool(name="candidate", endpoints=urls(candidate)))
     mirrors = (MirrorRule(rollout="rollout", percent=percent, tenants=tenants),) if percent else ()
     return RouteTable(
-        epoch=epoch, home=to, pools=tuple(pools), routes=routes or {}, mirrors=mirrors, aborts=aborts
+        epoch=epoch,
+        home=to,
+        pools=tuple(pools),
+        routes=routes or {},
+        mirrors=mirrors,
+        aborts=aborts,
+        refuges=refuges or {},
     )
 
 

@@ -90,9 +90,15 @@ class NotedMirror:
         self.stopped: list[tuple[str, str]] = []
         self.spared: list[str | None] = []
         self.resumed: list[str] = []
+        self.yielded: list[tuple[str, str | None, str | None]] = []
+        """(pool, the rollout that ends by it, the capture that is spared)."""
 
     def submit(self, edge: EdgeIdentity, capture: Capture) -> None:
         self.submitted.append(capture)
+
+    def yield_pool(self, pool: str, why: str, *, ending: str | None = None, spare: str | None = None) -> int:
+        self.yielded.append((pool, ending, spare))
+        return 0
 
     async def stop_rollout(self, name: str, reason: str, *, spare: str | None = None) -> None:
         self.stopped.append((name, reason))

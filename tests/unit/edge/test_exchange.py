@@ -1176,3 +1176,103 @@ def test_a_finished_exchange_is_freed_without_the_garbage_collector() -> None:
         assert exchange() is None
     finally:
         gc.enable()
+
+
+# -- a flip into a home that is down -----------------------------------------------------------------
+
+SHELTERED = {"acme": "candidate"}
+
+
+def sent_home(**rest: Any) -> Transcript:
+    """The tenant acme was on the candidate and has just been sent home."""
+    edge = canary(**rest)
+    edge.router(table("http://home:1", "http://candidate:1", epoch=2, refuges=SHELTERED))
+    return edge
+
+
+def test_a_tenant_sent_home_into_a_pool_that_is_down_is_answered_where_it_came_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    edge = sent_home()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.refuse_connection()
+    upstream, pool = edge.accept()
+    assert upstream.endpoint.host == "candidate"
+    assert pool.sent.endswith(b"hello")
+    upstream.data_received(answer(b"still served"))
+    assert wire.sent.endswith(b"still served")
+    (record,) = edge.port.records
+    assert (record.pool, record.status) == ("candidate", 200)
+    # Home is known to be down now: nobody waits for a connection to it before being answered.
+    client.data_received(post(b"again", "/v1/completions", ACME))
+    assert upstream.exchange is not None
+    upstream.data_received(answer(b"at once"))
+    assert wire.sent.endswith(b"at once")
+    assert edge.edge.stats()["refuges"] == 2
+    told = [one.getMessage() for one in caplog.records if "nobody in home pool" in one.getMessage()]
+    assert len(told) == 1, "told at once, and not with every request"
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_home_that_answers_for_nobody_is_no_home(status: int) -> None:
+    edge = sent_home()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    home, _ = edge.accept()
+    home.data_received(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+    upstream, _ = edge.accept()
+    assert upstream.endpoint.host == "candidate"
+    upstream.data_received(answer(b"still served"))
+    assert wire.sent.endswith(b"still served")
+
+
+def test_once_home_has_answered_a_tenant_it_never_goes_back_for_that_flip() -> None:
+    edge = sent_home()
+    client, wire = edge.client()
+    client.data_received(get("/", ACME))
+    home, _ = edge.accept()
+    assert home.endpoint.host == "home"
+    home.data_received(answer())
+    assert edge.router.refuges == {}
+    # Another table that still names the refuge changes nothing, and an outage of home is an outage now.
+    edge.router(table("http://home:1", "http://candidate:1", epoch=3, refuges=SHELTERED))
+    home.connection_lost(None)
+    client.data_received(get("/", ACME))
+    edge.refuse_connection()
+    assert status_of(wire.sent[wire.sent.rindex(b"HTTP/1.1") :]) == 502
+    # A lift, another canary and another rollback are another flip.
+    edge.router(table("http://home:1", "http://candidate:1", epoch=4, routes={"acme": "candidate"}))
+    edge.router(table("http://home:1", "http://candidate:1", epoch=5, refuges=SHELTERED))
+    assert set(edge.router.refuges) == {"acme"}
+
+
+def test_with_both_pools_down_a_request_fails_once_and_in_words() -> None:
+    edge = sent_home()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.refuse_connection()
+    edge.refuse_connection()
+    assert status_of(wire.sent) == 502
+    assert len(edge.port.records) == 1
+
+
+def test_nobody_else_is_sheltered() -> None:
+    edge = sent_home()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", "X-Tenant: globex"))
+    edge.refuse_connection()
+    assert status_of(wire.sent) == 502
+
+
+def test_a_flip_that_aborts_moves_what_is_under_way_back_where_home_is_down() -> None:
+    edge = canary()
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.accept()
+    flip(edge, refuges=SHELTERED)
+    edge.refuse_connection()  # home's
+    again, _ = edge.accept()
+    assert again.endpoint.host == "candidate"
+    again.data_received(answer(b"still served"))
+    assert wire.sent.endswith(b"still served")
