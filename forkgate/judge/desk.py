@@ -369,5 +369,10 @@ def plan_of(section: RolloutSection, policy: Policy, config: Config) -> RolloutP
         observe=section.observe,
         max_tenants_home=section.max_tenants_home,
         flip_in_flight=section.flip_in_flight,
+        endpoints={
+            pool.name: tuple(url.rstrip("/") for url in (*pool.endpoints, *pool.shadow_endpoints))
+            for pool in config.pools
+            if pool.name in (section.baseline, section.candidate)
+        },
         declared=declared,
     )

@@ -188,6 +188,7 @@ def take_config(state: RolloutState, event: Configured) -> Result:
     state = msgspec.structs.replace(
         state,
         plan=new,
+        environments=_of_endpoints(state, new),
         moved=tuple(name for name in state.moved if name in new.tenants),
         step=min(state.step, max(0, len(new.steps) - 1)),
     )
@@ -236,7 +237,23 @@ def keep_config(state: RolloutState, event: Configured) -> Result:
     plan = event.plan
     if plan == state.plan:
         return state, ()
-    return msgspec.structs.replace(state, plan=plan, gates=initial_gates(plan), answers={}, tenants={}), ()
+    environments = _of_endpoints(state, plan)
+    gates = initial_gates(plan)
+    state = msgspec.structs.replace(state, plan=plan, environments=environments, gates=gates)
+    return msgspec.structs.replace(state, answers={}, tenants={}), ()
+
+
+def _of_endpoints(state: RolloutState, plan: RolloutPlan) -> dict[str, dict[str, dict[str, str]]]:
+    """What endpoints said of themselves, without those that a plan's pools no longer have: an engine that
+    was replaced must not stand in the way of the one that replaced it."""
+    return {
+        pool: {
+            endpoint: facts
+            for endpoint, facts in said.items()
+            if PoolName(pool) not in plan.endpoints or endpoint in plan.endpoints[PoolName(pool)]
+        }
+        for pool, said in state.environments.items()
+    }
 
 
 def _frozen_change(old: RolloutPlan, new: RolloutPlan) -> str | None:

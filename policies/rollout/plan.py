@@ -217,6 +217,9 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """More tenants sent home than this, by gates of their own, and the rollout rolls back; None: half of
     those of the step."""
     flip_in_flight: InFlight = InFlight.FINISH
+    endpoints: dict[PoolName, tuple[str, ...]] = {}
+    """Of the compared pools, shadow endpoints among them. Where they are named, what another endpoint once
+    said of itself counts no more."""
     declared: dict[PoolName, str] = {}
     """Environment digest that a pool was declared to have."""
     pool_proof: bool = False

@@ -299,6 +299,19 @@ def test_a_declared_environment_has_to_be_proved_by_every_endpoint():
     assert blocked_by(proved, 200.0) == ()
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_endpoint_that_its_pool_no_longer_has_stands_in_no_way(ended):
+    made = plan(endpoints={PoolName("new"): ("http://a",)})
+    state = take(begun(made), seen(*PAIRS), env("http://a", environment_digest="sha256:1"))
+    if ended:
+        state = take(state, Abort(**SAID, unix_s=150.0))
+    moved = msgspec.structs.replace(made, endpoints={PoolName("new"): ("http://b",)})
+    state = take(state, Configured(plan=moved, unix_s=160.0), env("http://b", environment_digest="sha256:2"))
+    assert set(state.environments["new"]) == {"http://b"}
+    assert state.held is None
+    assert ended or blocked_by(state, 200.0) == ()
+
+
 def test_one_rollout_moves_home_at_a_time():
     state = take(observing(), HomeMoved(by=RolloutName("other"), unix_s=210.0))
     assert blocked_by(state, 300.0) == ("rollout other has moved home away from old, this one's baseline",)
