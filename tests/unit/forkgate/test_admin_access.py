@@ -421,3 +421,16 @@ def test_connections_beyond_the_limit_are_closed_and_the_unix_socket_stays(tmp_p
                 one.close()
 
     run(main())
+
+
+def test_expired_token_is_refused_by_name_and_counts_as_a_failure(tmp_path: Path) -> None:
+    old = token("ana", Role.OWNER, "t" * 32, expires="2020-01-01")
+
+    async def main() -> None:
+        async with served(tmp_path, section(tokens=(old,))) as server:
+            status, text = await ask(server, "GET", "/v1/ledger", "t" * 32)
+            assert status == 401
+            assert "the token 'ana' has expired, at 2020-01-01" in text
+            assert server.guard.refused == {"401": 1}
+
+    run(main())
