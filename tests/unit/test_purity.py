@@ -45,7 +45,8 @@ def test_no_module_reaches_for_the_world(path: Path):
 
 def test_the_walk_sees_every_way_to_import():
     source = (
-        "import os.path\nfrom time import sleep\ndef f():\n    import socket\n    __import__('x')\nopen('y')\n"
+        "import os.path\nfrom time import sleep\ndef f():\n    import socket\n    __import__('x')\n"
+        "open('y')\n"
         "datetime.datetime.now(tz)"
     )
     assert imported(ast.parse(source)) >= {"os", "time", "socket", "__import__()", "open()", ".now"}
