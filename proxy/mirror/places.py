@@ -141,11 +141,14 @@ class Picker:
         told = [self.loads.waiting(i, yielded.since_s) for i in range(len(self._taken))]
         if any(told):
             yielded.quiet_since_s = None
+        elif all(one is None for one in told):
+            # Where nobody tells, or nobody has yet, time alone has to do.
+            yielded.quiet_since_s = None
         elif yielded.quiet_since_s is None:
-            # Where nobody tells, time alone has to do.
-            untold = all(one is None for one in told)
-            yielded.quiet_since_s = now_s if not untold else yielded.since_s + UNTOLD_S - QUIET_S
-        if yielded.quiet_since_s is not None and now_s - yielded.quiet_since_s >= QUIET_S:
+            yielded.quiet_since_s = now_s
+        quiet_s = 0.0 if yielded.quiet_since_s is None else now_s - yielded.quiet_since_s
+        untold = yielded.quiet_since_s is None and not any(told)
+        if quiet_s >= QUIET_S or (untold and now_s - yielded.since_s >= UNTOLD_S):
             self._yielded = None
             return None
         waiting = sum(one or 0 for one in told)
