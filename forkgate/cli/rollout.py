@@ -38,7 +38,8 @@ def list_(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json
         counts = f"pairs {one['pairs']}  forks {one['forks']}"
         held = "  HELD" if one["held"] is not None else ""
         paused = "  PAUSED" if one["paused"] is not None else ""
-        home = f"  {len(one['tenants_home'])} tenants sent home" if one["tenants_home"] else ""
+        sent = ", ".join(home["tenant"] for home in one["tenants_home"])
+        home = f"  sent home: {sent}" if sent else ""
         pools = f"{one['baseline']} → {one['candidate']}"
         data(f"{one['name']}  {one['place']}{held}{paused}  {pools}  {counts}{home}")
     if not rollouts:
