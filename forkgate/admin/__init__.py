@@ -1,8 +1,11 @@
-"""The one door: HTTP with JSON on a unix socket that only the sidecar's user may open.
+"""The one door: HTTP with JSON on a unix socket that only the sidecar's user may open, and where configured on
+a TCP address with TLS and tokens. The command line is a client of it.
 
-``server`` binds and routes, ``rollouts`` shows and moves rollouts, ``evidence`` answers about what was
-compared, ``errors`` turns refusals into OpenAI-shaped error objects. The command line is a client of it, and
-so is a console to come.
+A request's road: ``server`` binds and routes by ``table``, one row a route
+(:class:`~forkgate.admin.routes.Route`); ``guard`` says who asks (``tokens``, ``roles``), refuses, and
+writes the ``audit`` log before an act; then a handler (``general``, ``rollouts``, ``evidence``,
+``keeping``, ``verdict``) answers for the judge behind :class:`AdminPort`. ``errors`` turns refusals into
+OpenAI-shaped error objects; ``openapi`` makes the document of the same table and the types in ``answers``.
 """
 
 from forkgate.admin.port import AdminPort, Refused, Verb
