@@ -1,5 +1,5 @@
-"""The one door: HTTP with JSON on a unix socket that only the sidecar's user may open, and where configured on
-a TCP address with TLS and tokens. The command line is a client of it.
+"""The one door: HTTP with JSON on a unix socket that only the sidecar's user may open, and where configured
+on a TCP address with TLS and tokens. The command line is a client of it.
 
 A request's road: ``server`` binds and routes by ``table``, one row a route
 (:class:`~forkgate.admin.routes.Route`); ``guard`` says who asks (``tokens``, ``roles``), refuses, and
