@@ -45,7 +45,7 @@ class Encoding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One generation to run. Equal on all arms but for ``cache_salt`` and ``exchange_id``."""
+    """One generation to run. Equal on all arms but for ``cache_salt``, ``exchange_id`` and ``trace``."""
 
     exchange_id: str
     """Sent as ``x-request-id``, so that an engine's own log names the exchange."""
@@ -57,6 +57,9 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest where the engine has priorities: shadows never displace live work."""
     call: Call | None = None
     """Set when the request cannot go as tokens and goes as itself, with IDs asked back."""
+    trace: Mapping[str, str] = {}
+    """Headers that travel with it: ``traceparent`` and ``tracestate`` (W3C Trace Context), so that an
+    engine's spans join. They change no token."""
 
 
 class Steps(msgspec.Struct, frozen=True):

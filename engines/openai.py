@@ -109,7 +109,9 @@ class OpenAIEngine:
         path, body, decoder = self.request_of(prompt)
         parser = EventParser()
         tokens = 0
-        async with self.endpoint.stream(path, body, request_id=prompt.exchange_id) as reply:
+        async with self.endpoint.stream(
+            path, body, request_id=prompt.exchange_id, trace=prompt.trace
+        ) as reply:
             if not reply.headers.get("content-type", "").startswith("text/event-stream"):
                 kind = reply.headers.get("content-type", "nothing")
                 raise EngineInvalid(self.base_url, f"{path}: a stream was asked for and {kind} came")

@@ -39,6 +39,7 @@ _MAX_TOLD_BYTES = 2000
 _MAX_FIELD_BYTES = 64 << 10
 """Of one header line of an answer: the edge passes as much on, and what it passes on must break no copy."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_NO_TRACE: Mapping[str, str] = {}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -81,13 +82,20 @@ class Reply:
     _timer: asyncio.TimerHandle
 
     def __init__(
-        self, endpoint: Endpoint, method: str, path: str, body: bytes | None, request_id: str | None = None
+        self,
+        endpoint: Endpoint,
+        method: str,
+        path: str,
+        body: bytes | None,
+        request_id: str | None = None,
+        trace: Mapping[str, str] = _NO_TRACE,
     ) -> None:
         self._endpoint = endpoint
         self._method = method
         self._path = path
         self._body = body
         self._request_id = request_id
+        self._trace = trace
         self._first = True
         self._started_s = time.perf_counter()
         self._waiting_s: float | None = None
@@ -101,6 +109,7 @@ class Reply:
             self._path,
             self._body,
             self._request_id,
+            self._trace,
             self._started_s + endpoint.options.first_chunk_timeout_s,
         )
         if self._response.status != 200:
@@ -227,12 +236,18 @@ class Endpoint:
                 return None
             raise
 
-    def stream(self, path: str, body: Any, *, request_id: str) -> Reply:
+    def stream(self, path: str, body: Any, *, request_id: str, trace: Mapping[str, str] = _NO_TRACE) -> Reply:
         """POST under this name, and read the answer as it comes, inside ``async with``."""
-        return Reply(self, "POST", path, _encode(body), request_id)
+        return Reply(self, "POST", path, _encode(body), request_id, trace)
 
     async def _open(
-        self, method: str, path: str, body: bytes | None, request_id: str | None, deadline_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        request_id: str | None,
+        trace: Mapping[str, str],
+        deadline_s: float,
     ) -> tuple[aiohttp.ClientResponse, _Sent]:
         for attempt in (1, 2):
             sent = _Sent()
@@ -242,7 +257,7 @@ class Endpoint:
                         method,
                         self.base_url + path,
                         data=body,
-                        headers=self.headers(request_id, has_body=body is not None),
+                        headers=self.headers(request_id, trace, has_body=body is not None),
                         allow_redirects=False,
                         server_hostname=self._server_name,
                         trace_request_ctx=sent,
@@ -280,10 +295,13 @@ class Endpoint:
             raise EngineRefused(self.where, message, response.status)
         raise EngineInvalid(self.where, f"{message} (200 was expected)")
 
-    def headers(self, request_id: str | None, *, has_body: bool = False) -> dict[str, str]:
+    def headers(
+        self, request_id: str | None, trace: Mapping[str, str] = _NO_TRACE, *, has_body: bool = False
+    ) -> dict[str, str]:
         """What every request to this endpoint carries. Raises :class:`EngineError`: no credential to read."""
         # Lower case, so that a configured header of the same name is replaced and never sent beside ours.
         headers = {name.lower(): value for name, value in self.options.headers.items()}
+        headers.update(trace)
         headers[SHADOW_HEADER] = "1"
         if request_id is not None:
             headers[REQUEST_ID_HEADER] = request_id

@@ -289,7 +289,7 @@ class VllmGrpcEngine:
         depth = prompt.sampling.logprobs
         decoder = GrpcDecoder(self.base_url, depth=depth, prompt=prompt.token_ids, vocabulary=vocabulary)
         stub = await self._channel.stub()
-        call = stub.Generate(request, metadata=self._channel.metadata(prompt.exchange_id))
+        call = stub.Generate(request, metadata=self._channel.metadata(prompt.exchange_id, prompt.trace))
         sent_s = time.perf_counter()
         limit_s, what = self._options.first_chunk_timeout_s, "no answer"
         try:

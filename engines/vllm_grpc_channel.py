@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import urllib.parse
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -97,8 +99,10 @@ class GrpcChannel:
         port = self._options.grpc_port or url.port or (443 if url.scheme == "https" else 80)
         return f"{host}:{port}"
 
-    def metadata(self, request_id: str | None) -> list[tuple[str, str]]:
-        return list(self._endpoint.headers(request_id).items())
+    def metadata(
+        self, request_id: str | None, trace: Mapping[str, str] = MappingProxyType({})
+    ) -> list[tuple[str, str]]:
+        return list(self._endpoint.headers(request_id, trace).items())
 
     def error(self, method: str, error: grpc.aio.AioRpcError) -> EngineError:
         code = error.code()

@@ -21,7 +21,11 @@ SAMPLED_PATHS: Final = frozenset(
 """POST to these is what the judge can read; nothing else is worth a copy."""
 
 _HEADERS: Final = frozenset(
-    (b"content-type", b"content-encoding", b"accept", b"user-agent", b"anthropic-version", b"anthropic-beta")
+    (
+        *(b"content-type", b"content-encoding", b"accept", b"user-agent"),
+        *(b"anthropic-version", b"anthropic-beta"),
+        *(b"traceparent", b"tracestate"),  # so that its shadows join the client's trace
+    )
 )
 _SPACE: Final = 1 << 64
 

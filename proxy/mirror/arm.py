@@ -185,6 +185,7 @@ def _prompt(plan: ArmPlan, salt: str, probe: Probe | None) -> Prompt:
         cache_salt=salt,
         priority=LOWEST_PRIORITY if has_priority else None,
         call=plan.call,
+        trace=plan.trace,
     )
 
 

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from comparator.comparison import Comparison
@@ -32,7 +33,7 @@ from proxy.mirror.errors import Dropped
 from proxy.mirror.notes import DropNotes
 from proxy.mirror.places import Picker, Place
 from proxy.mirror.pools import ShadowEndpoint, ShadowRollout
-from proxy.mirror.ports import MirrorSink
+from proxy.mirror.ports import MirrorSink, NoTracer, Tracer
 from proxy.mirror.question import Question, question_of_capture, question_of_sample
 from proxy.mirror.queue import CaptureQueue, Waiting
 from proxy.mirror.replicate import Shared
@@ -54,6 +55,7 @@ class Lane:
         ledger: JudgeLedger,
         notes: DropNotes,
         sources: Sources,
+        tracer: Tracer | None = None,
     ) -> None:
         self.rollout = rollout
         self.budget = TokenBudget(rollout.settings, sources.monotonic, sources.unix)
@@ -64,7 +66,14 @@ class Lane:
         self._baseline = Picker(rollout.baseline, sources.monotonic)
         self._candidate = Picker(rollout.candidate, sources.monotonic)
         self._room = Room(rollout, self.budget, self._baseline, self._candidate, sources)
-        self._shared = Shared(rollout=rollout, budget=self.budget, fork_seen=self._tell_fork, sources=sources)
+        self._tracer = tracer if tracer is not None else NoTracer()
+        self._shared = Shared(
+            rollout=rollout,
+            budget=self.budget,
+            fork_seen=self._tell_fork,
+            sources=sources,
+            tracer=self._tracer,
+        )
         self._ids = RequestIds(sources.unix)
         self._samples = Samples(rollout.settings.samples_in_flight, self._room, self._begin_sample)
         self._state = LaneState.OPEN
@@ -119,6 +128,10 @@ class Lane:
             else:
                 run.finish_up()
         await self._quiet()
+
+    def arms(self) -> Counter[str]:
+        """Arms that run now, by the endpoint's URL."""
+        return Counter(self._baseline.arms()) + Counter(self._candidate.arms())
 
     def yield_pool(self, pool: str, why: str, *, ends: bool, spare: str | None) -> int:
         """See :meth:`proxy.mirror.Mirror.yield_pool`. Returns how many questions were stopped.
@@ -209,6 +222,7 @@ class Lane:
 
     def _drop(self, edge: EdgeIdentity, capture: Capture, end: Dropped) -> None:
         self._ledger.dropped(edge.incarnation, capture.sequence, end.reason)
+        self._tracer.dropped(capture.capture_id, end.reason.value)
         self._notes.add(edge.incarnation, capture.sequence, self.rollout.name, end)
 
     async def _quiet(self) -> None:
@@ -278,6 +292,7 @@ class Lane:
             return read_call(capture, waiting.kind, settings.decoded_bytes)
 
         run = self._begin(question, call)
+        self._tracer.begin(capture)
         task = asyncio.create_task(self._run(run, waiting), name=f"capture {capture.capture_id}")
         self._running[run] = task
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 
 from comparator.comparison import Comparison
@@ -15,7 +16,7 @@ from proxy.mirror.errors import Dropped
 from proxy.mirror.lane import Lane
 from proxy.mirror.notes import DropNotes
 from proxy.mirror.pools import ShadowRollout
-from proxy.mirror.ports import MirrorSink
+from proxy.mirror.ports import MirrorSink, NoTracer, Tracer
 from proxy.mirror.status import LaneStatus
 
 STORE_S = 5.0
@@ -34,16 +35,21 @@ class Mirror:
         sink: MirrorSink,
         ledger: JudgeLedger,
         sources: Sources | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """
         Args:
             ledger: the link server's: captures are open in it already.
             sources: time and randomness; real ones when None.
+            tracer: of captures; samples of suites are not traced.
         """
         self._ledger = ledger
         self._notes = DropNotes(sink)
         chosen = sources if sources is not None else Sources()
-        self._lanes = {rollout.name: Lane(rollout, sink, ledger, self._notes, chosen) for rollout in rollouts}
+        traced = tracer if tracer is not None else NoTracer()
+        self._lanes = {
+            rollout.name: Lane(rollout, sink, ledger, self._notes, chosen, traced) for rollout in rollouts
+        }
 
     def submit(self, edge: EdgeIdentity, capture: Capture) -> None:
         """Take one capture. Neither waits nor raises."""
@@ -105,6 +111,10 @@ class Mirror:
         return sum(
             lane.yield_pool(pool, why, ends=name == ending, spare=spare) for name, lane in self._lanes.items()
         )
+
+    def arms(self) -> dict[str, int]:
+        """Arms of all rollouts that run now, by the endpoint's URL."""
+        return dict(sum((lane.arms() for lane in self._lanes.values()), Counter[str]()))
 
     def resume_rollout(self, name: str) -> None:
         """A person lifted the latch. Raises KeyError for an unknown rollout."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from comparator.comparison import Comparison
 from comparator.pair import ForkSeen
 from proxy.ledger import DropReason
+from proxy.link.values import Capture
+from proxy.mirror.record import ArmPlan
 
 
 class MirrorSink(Protocol):
@@ -37,3 +40,33 @@ class MirrorSink(Protocol):
     ) -> None:
         """The capture ends here, for this reason."""
         ...
+
+
+class Tracer(Protocol):
+    """Who follows captures by trace context. Quick, and never raises; the end of a comparison is told to it
+    by whoever receives that."""
+
+    def begin(self, capture: Capture) -> None:
+        """Its arms are about to run."""
+        ...
+
+    def arm(self, plan: ArmPlan) -> Mapping[str, str]:
+        """Headers that the arm's request carries, ``traceparent`` and ``tracestate``; empty for none."""
+        ...
+
+    def dropped(self, capture_id: str, reason: str) -> None:
+        """It ends without a comparison, whether it was begun or not."""
+        ...
+
+
+class NoTracer:
+    """Nobody follows, and no request carries a context."""
+
+    def begin(self, capture: Capture) -> None:
+        return
+
+    def arm(self, plan: ArmPlan) -> Mapping[str, str]:
+        return {}
+
+    def dropped(self, capture_id: str, reason: str) -> None:
+        return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -70,6 +71,8 @@ class ArmPlan(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Fact] = {}
     """Known before it runs: template_sha256 and the like."""
     replicate: int = 0
+    trace: Mapping[str, str] = {}
+    """Headers that name the arm's span to its engine."""
 
     @property
     def exchange_id(self) -> ExchangeId:

@@ -33,6 +33,7 @@ from proxy.mirror.errors import Dropped
 from proxy.mirror.pairing import ENDED, pairs_of
 from proxy.mirror.places import Place
 from proxy.mirror.pools import ShadowEndpoint, ShadowRollout
+from proxy.mirror.ports import NoTracer, Tracer
 from proxy.mirror.question import Question
 from proxy.mirror.record import ArmPlan, make_exchange
 from proxy.mirror.seeds import derive_seed
@@ -47,6 +48,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     budget: TokenBudget
     fork_seen: Callable[[ForkSeen], None]
     sources: Sources
+    tracer: Tracer = NoTracer()
 
 
 class ReplicateRun:
@@ -182,7 +184,7 @@ class ReplicateRun:
         try:
             exchange = await run_arm(
                 place.endpoint,
-                msgspec.structs.replace(plan, facts=facts),
+                msgspec.structs.replace(plan, facts=facts, trace=self._shared.tracer.arm(plan)),
                 self._limits,
                 self._shared.sources,
                 control=self._controls[arm],
