@@ -3,10 +3,10 @@
 ::
 
     the process that starts all     general    makes the channel, adds one method to vLLM's workers
-    each API server                 endpoint   asks the workers who they are (capture), once, and serves:
-                                    routes     GET /forkgate/identity, GET /forkgate/batch/{request id}
-                                    stamp      the digest, as a header on every answer; bodies pass untouched
-                                    book       the steps of marked requests, kept until they are asked for
+    each API server                 endpoint   asks the workers who they are (capture), once
+                                    asgi       GET /forkgate/identity and /forkgate/batch/{request id}; the
+                                               digest as a header on every answer, bodies untouched
+                                    follower   hears of marked requests; their steps stand in the book
                                       ▲
                                     channel    shared memory: one ring an engine, written, never waited for
                                       │
