@@ -4,6 +4,7 @@ port is known by its next answer, and what it says is not taken for the other's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -22,9 +23,11 @@ from engines.base import Capability, EngineOptions
 from forkgate import fleet as fleet_module
 from forkgate.endpoint import Endpoint
 from forkgate.fleet import Fleet
+from tests.support.engine_process import reference_engine
 from tests.support.fake_vllm import MODEL, FakeVllm
 from tests.support.judging import config
 from tests.support.mirror import Rig, rig
+from tests.support.tiny_model import write_tiny_model
 from tests.support.waiting import eventually
 
 A = "sha256:" + "a" * 64
@@ -47,11 +50,15 @@ async def watched(tmp_path: Path, old: FakeVllm, new: FakeVllm) -> AsyncIterator
 
 
 @asynccontextmanager
-async def fleet_of(tmp_path: Path, old: str, new: str) -> AsyncIterator[tuple[Fleet, Seen]]:
+async def fleet_of(
+    tmp_path: Path, old: str, new: str, kind: str = "vllm"
+) -> AsyncIterator[tuple[Fleet, Seen]]:
     plain = config(tmp_path)
     urls = {"old": old, "new": new}
     pools = tuple(
-        msgspec.structs.replace(pool, endpoints=(urls[pool.name],), engine=EngineOptions(model=MODEL))
+        msgspec.structs.replace(
+            pool, endpoints=(urls[pool.name],), engine=EngineOptions(kind=kind, model=MODEL)
+        )
         for pool in plain.pools
     )
     fleet = Fleet(msgspec.structs.replace(plain, pools=pools), open_engine)
@@ -237,3 +244,39 @@ class Balanced(FakeVllm):
         if self.turns is not None:
             self.digest, self.lies = next(self.turns)
         return await super()._generate(request)
+
+
+def test_a_real_engine_that_is_started_anew_in_another_precision_is_another_one(tmp_path: Path) -> None:
+    """Reference engines, each a process: float32 is stopped and bfloat16 started on its port."""
+    folder = write_tiny_model(tmp_path / "model")
+    name = ("--served-model-name", MODEL)
+
+    async def compared(fleet: Fleet, made: Rig, seen: Seen, port: int, stop: Callable[[], None]) -> None:
+        pair = await made.pair(fields={"max_tokens": 8})
+        assert pair.valid
+        assert pair.fork is None
+        (one,) = fleet.endpoints("new")
+        assert one.probe is not None
+        precision = next(name for name, fact in one.probe.facts.items() if fact.value == "float32")
+        await asyncio.to_thread(stop)
+        seen.changes.clear()
+        with reference_engine(folder, *name, "--dtype", "bfloat16", "--port", str(port)) as swapped:
+            pair = await made.pair(fields={"max_tokens": 8})
+            assert pair.set_aside is SetAside.DIGEST_MISMATCH
+            assert pair.right.environment_digest == Fact(value=swapped.digest)
+            assert pair.right.facts[precision].value in (None, "bfloat16")  # probed anew by then, or not
+            assert seen.changes == [("new", one.url, swapped.digest)]
+            await eventually(lambda: one.probe.facts[precision].value == "bfloat16")
+
+    async def main() -> None:
+        with contextlib.ExitStack() as first, reference_engine(folder, *name) as baseline:
+            candidate = first.enter_context(reference_engine(folder, *name))
+            assert candidate.digest == baseline.digest
+            port = int(candidate.url.rpartition(":")[2])
+            async with (
+                fleet_of(tmp_path, baseline.url, candidate.url, "reference") as (fleet, seen),
+                comparing(fleet, candidate.digest) as made,
+            ):
+                await compared(fleet, made, seen, port, first.close)
+
+    asyncio.run(main())
