@@ -198,7 +198,7 @@ class Actor:
                 "rollback_nats": verdict.rollback_nats,
                 "promotion_nats": verdict.promotion_nats,
             }
-        log.info(effect.message, extra=extra)
+        log.info("%s", effect.message, extra=extra)  # as an argument: it may quote an engine
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
