@@ -30,7 +30,7 @@ from proxy.mirror.budget import Spent
 from proxy.mirror.errors import Dropped
 from proxy.mirror.mirror import Mirror
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool, ShadowRollout
-from proxy.mirror.ports import MirrorSink
+from proxy.mirror.ports import MirrorSink, Tracer
 from proxy.mirror.record import ArmPlan, plan_again
 from proxy.mirror.seeds import derive_seed
 from proxy.mirror.settings import MirrorSettings
@@ -53,6 +53,7 @@ __all__ = [
     "ShadowRollout",
     "Sources",
     "Spent",
+    "Tracer",
     "derive_seed",
     "plan_again",
     "run_arm",
