@@ -34,7 +34,7 @@ from forkgate.judge.ports import MirrorPort
 from forkgate.judge.publisher import FlipDone, Publisher
 from forkgate.judge.starts import Starts
 from forkgate.judge.writer import EvidenceWriter, Note
-from forkgate.telemetry.instruments import Instruments
+from forkgate.telemetry import Instruments, Tracing
 from policies.rollout import (
     Abort,
     Advance,
@@ -110,6 +110,8 @@ class Judge:
         self._actor = Actor(publisher, instruments, desk.state)
         self._moving = False
         """Home is about to move: decided, and on its way to the journal and the disk."""
+        self.tracing: Tracing | None = None
+        """Told how captures ended; None: nobody traces."""
         self.hooks: Hooks | None = None
         self.steps: StepHooks | None = None
         publisher.listener = self
@@ -266,6 +268,11 @@ class Judge:
         self.instruments.comparison(comparison)
         for fork in asked.forks:
             self._tell(comparison, fork)
+        if self.tracing is not None:
+            self.tracing.finished(
+                comparison,
+                {(fork.arm, fork.replicate): fork.attribution.fork_class.value for fork in asked.forks},
+            )
         try:
             await self.writer.keep(
                 ComparisonDone(comparison=comparison, incarnation=incarnation, sequence=sequence),

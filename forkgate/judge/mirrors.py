@@ -12,7 +12,7 @@ from forkgate.checks import CheckRuns
 from forkgate.config.model import Config
 from forkgate.fleet import Fleet, shadow_pool
 from proxy.ledger import JudgeLedger
-from proxy.mirror import Mirror, MirrorSink, ShadowPool, ShadowRollout
+from proxy.mirror import Mirror, MirrorSink, ShadowPool, ShadowRollout, Tracer
 
 Compared = Callable[[str, str], str | None]
 """(rollout, pool) → the environment that it compares, while it knows one: :meth:`Desk.compared`."""
@@ -47,10 +47,15 @@ def _digest(compared: Compared, rollout: str, pool: str) -> Digest | None:
 
 
 def open_mirror(
-    config: Config, fleet: Fleet, sink: MirrorSink, ledger: JudgeLedger, compared: Compared
+    config: Config,
+    fleet: Fleet,
+    sink: MirrorSink,
+    ledger: JudgeLedger,
+    compared: Compared,
+    tracer: Tracer | None = None,
 ) -> Mirror:
     """A mirror with a lane for every configured rollout."""
-    return Mirror(shadow_rollouts(config, fleet, compared), sink, ledger)
+    return Mirror(shadow_rollouts(config, fleet, compared), sink, ledger, tracer=tracer)
 
 
 def open_checks(config: Config, fleet: Fleet) -> CheckRuns:

@@ -103,6 +103,7 @@ def rollout_observed(state: RolloutState, starts: Starts) -> RolloutObserved:
         stage=state.stage.value,
         held=None if state.held is None else state.held.cause.value,
         verdicts=state.verdicts,
+        tenants_home=len(state.sent_home),
         suites={one.suite: (one.run, one.asked) for one in progress if one.stage == state.look},
     )
 

@@ -15,13 +15,16 @@ from opentelemetry.sdk.resources import Resource
 from comparator.comparison import Comparison
 from comparator.records import Exchange, LiveRecord
 from forkgate.telemetry.environments import EnvironmentLabels
+from forkgate.telemetry.genai import BUCKETS, GenAi
 from forkgate.telemetry.observed import Observed, RolloutObserved
+from forkgate.telemetry.tenants import Tenants
 from policies.verdict import Verdict
 
-OTHER_TENANT = "other"
-"""Tenants that the configuration does not name share this label: a client's header makes no new series."""
-
 _LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_OVERHEAD_S = (
+    *(0.000_01, 0.000_02, 0.000_03, 0.000_05, 0.000_075, 0.000_1, 0.000_15, 0.000_2, 0.000_3, 0.000_5),
+    *(0.001, 0.002, 0.005, 0.01, 0.05, 0.25),
+)
 _FLIP_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
@@ -31,19 +34,28 @@ class Instruments:
     def __init__(
         self,
         readers: Sequence[MetricReader],
-        resource: Mapping[str, str],
-        tenants: Iterable[str],
+        resource: Resource | Mapping[str, str],
+        tenants: Iterable[str] | None,
         observe: Callable[[], Observed],
         rollouts: Callable[[], Sequence[RolloutObserved]] = tuple,
     ) -> None:
+        """
+        Args:
+            tenants: names that may be told, any other is ``other``; None: nothing of a tenant is.
+        """
         self._rollouts = rollouts
-        self._tenants = frozenset(tenants)
+        self._tenants = Tenants(tenants)
         self._observe = observe
         self._environments = EnvironmentLabels()
         self._provider = MeterProvider(
             metric_readers=readers,
-            resource=Resource.create(dict(resource)),
-            views=[_buckets("forkgate.live.*", _LATENCY_S), _buckets("forkgate.flip.*", _FLIP_S)],
+            resource=resource if isinstance(resource, Resource) else Resource.create(dict(resource)),
+            views=[
+                _buckets("forkgate.live.*", _LATENCY_S),
+                _buckets("forkgate.flip.*", _FLIP_S),
+                _buckets("forkgate.edge.*", _OVERHEAD_S),
+                *(_buckets(name, edges) for name, edges in BUCKETS.items()),
+            ],
             shutdown_on_exit=False,
         )
         meter = self._provider.get_meter("forkgate")
@@ -72,6 +84,13 @@ class Instruments:
             "s",
             "Request received to first response byte, by pool and environment that answered.",
         )
+        self._overhead = meter.create_histogram(
+            "forkgate.edge.overhead",
+            "s",
+            "What an edge added to a live answer's first byte: time in it before the request was written to "
+            "its pool, and between the answer's head read and written.",
+        )
+        self._genai = GenAi(meter)
         self._pairs = meter.create_counter(
             "forkgate.shadow.pairs",
             "{pair}",
@@ -110,10 +129,10 @@ class Instruments:
 
     def live(self, records: Sequence[LiveRecord]) -> None:
         """Live requests that ended."""
-        requests: Counter[tuple[str, str, str, str]] = Counter()
-        answered: Counter[tuple[str, str, str]] = Counter()
+        requests: Counter[tuple[str | None, str, str, str]] = Counter()
+        answered: Counter[tuple[str | None, str, str]] = Counter()
         for record in records:
-            tenant = record.tenant if record.tenant in self._tenants else OTHER_TENANT
+            tenant = self._tenants(record.tenant)
             environment = self._environments.of(record.pool, record.environment)
             requests[tenant, record.pool, environment, _status_class(record.status)] += 1
             answered[tenant, record.pool, environment] += record.response_bytes
@@ -123,12 +142,12 @@ class Instruments:
             if record.aborted_by:
                 self._aborted.add(1, {**by, "forkgate.aborted_by": record.aborted_by})
             if record.retried:
-                self._retried.add(1, {"forkgate.tenant": tenant})
+                self._retried.add(1, _whose(tenant))
         for (tenant, pool, environment, status), count in requests.items():
             self._live.add(
                 count,
                 {
-                    "forkgate.tenant": tenant,
+                    **_whose(tenant),
                     "forkgate.pool": pool,
                     "forkgate.environment": environment,
                     "http.response.status_class": status,
@@ -137,12 +156,14 @@ class Instruments:
         for (tenant, pool, environment), size in answered.items():
             self._live_bytes.add(
                 size,
-                {
-                    "forkgate.tenant": tenant,
-                    "forkgate.pool": pool,
-                    "forkgate.environment": environment,
-                },
+                {**_whose(tenant), "forkgate.pool": pool, "forkgate.environment": environment},
             )
+
+    def overhead(self, seconds: Iterable[float]) -> None:
+        """What an edge itself added to live answers; NaN where no byte of one came."""
+        for one in seconds:
+            if not math.isnan(one):
+                self._overhead.record(one)
 
     def comparison(self, comparison: Comparison) -> None:
         """A finished comparison: its pairs, and the tokens of its arms."""
@@ -159,15 +180,14 @@ class Instruments:
             )
         arms = {arm.exchange_id: arm for pair in comparison.pairs for arm in (pair.left, pair.right)}
         for arm in arms.values():
-            self._arm_tokens.add(
-                arm.timing.tokens,
-                {
-                    "forkgate.rollout": comparison.rollout,
-                    "forkgate.pool": arm.pool,
-                    "forkgate.arm": arm.arm.value,
-                    "forkgate.environment": self._environment_of(arm),
-                },
-            )
+            by = {
+                "forkgate.rollout": comparison.rollout,
+                "forkgate.pool": arm.pool,
+                "forkgate.arm": arm.arm.value,
+                "forkgate.environment": self._environment_of(arm),
+            }
+            self._arm_tokens.add(arm.timing.tokens, by)
+            self._genai.arm(arm, by)
 
     def fork(self, rollout: str, pool: str, arm: str, environment: str | None, fork_class: str) -> None:
         """A fork of the baseline and ``arm``, which ran in ``pool`` and was answered by this environment."""
@@ -257,6 +277,14 @@ class Instruments:
                 ],
             ),
             (
+                "forkgate.rollout.tenants_home",
+                "{tenant}",
+                "Tenants that a rollout's gates, or a person, sent home while the others stay.",
+                lambda: [
+                    Observation(one.tenants_home, {"forkgate.rollout": one.name}) for one in self._rollouts()
+                ],
+            ),
+            (
                 "forkgate.gate.log_e",
                 "{nat}",
                 "Natural logarithm of a gate's e-value against each of its two hypotheses.",
@@ -293,6 +321,15 @@ class Instruments:
                 self._pool_endpoints,
             ),
             (
+                "forkgate.pool.ready",
+                "1",
+                "1 while the pool that a rollout would go back to could take everything back, 0 while not.",
+                lambda: [
+                    Observation(int(ready), {"forkgate.pool": name})
+                    for name, ready in self._observe().pools_ready.items()
+                ],
+            ),
+            (
                 "forkgate.evidence.size",
                 "By",
                 "Evidence on disk.",
@@ -316,6 +353,15 @@ class Instruments:
                 "{request}",
                 "Live requests of another environment than the one compared, by rollout and pool.",
                 lambda: _by_pool(self._observe().live_set_aside),
+            ),
+            (
+                "forkgate.telemetry.exports",
+                "{item}",
+                "Spans, log records and exports of metrics, by signal and what became of them.",
+                lambda: [
+                    Observation(count, {"forkgate.signal": signal, "forkgate.outcome": outcome})
+                    for (signal, outcome), count in self._observe().exports.items()
+                ],
             ),
             (
                 "forkgate.shadow.captures",
@@ -358,6 +404,10 @@ _Read = tuple[str, str, str, Callable[[], list[Observation]]]
 
 def _callback(read: Callable[[], list[Observation]]) -> Callable[[CallbackOptions], list[Observation]]:
     return lambda _options: read()
+
+
+def _whose(tenant: str | None) -> dict[str, str]:
+    return {} if tenant is None else {"forkgate.tenant": tenant}
 
 
 def _by_pool(counts: Mapping[tuple[str, str], int]) -> list[Observation]:

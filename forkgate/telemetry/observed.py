@@ -20,6 +20,8 @@ class RolloutObserved(msgspec.Struct, frozen=True, kw_only=True):
     """Asked for once an instrument that shows them."""
     suites: Mapping[str, tuple[int, int]] = {}
     """Suite → answers there, answers wanted, in the present stage."""
+    tenants_home: int = 0
+    """Tenants of its that were sent home while the others stay."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +44,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """(rollout, pool) → live records of another environment than the one compared."""
     environments: Mapping[tuple[str, str], int] = {}
     """(pool, digest) → endpoints that answer from it now; an empty digest where nobody tells one."""
+    pools_ready: Mapping[str, bool] = {}
+    """Pool that a rollout would go back to → whether it could take everything back now."""
+    exports: Mapping[tuple[str, str], int] = {}
+    """(signal, what became of it) → spans, log records, or exports of metrics."""
