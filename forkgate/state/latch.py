@@ -23,7 +23,9 @@ from pathlib import Path
 import msgspec
 
 from policies.rollout import Latch as Rollback
-from policies.verdict import Verdict
+from policies.rollout import Stage
+from policies.routes import RolloutName
+from policies.verdict import Answer, Verdict
 
 SLOT_BYTES = 65_536
 SLOTS = 2
@@ -35,7 +37,7 @@ VERSION = 2
 MAX_LIFTED = 32
 """Lifted latches kept for people to read; older ones leave first."""
 SHORT_REASON_CHARS = 80
-"""Of a tenant's rollback, where hundreds of tenants are home and their reasons do not fit."""
+"""Of a tenant's rollback, where many tenants are home and their reasons do not fit."""
 
 
 class LatchCorrupt(Exception):  # noqa: N818 - reads as the fact that it is
@@ -86,6 +88,9 @@ class Latch(msgspec.Struct, frozen=True, kw_only=True):
     moved: Moved | None = None
     """None: home is the configuration's."""
     lifted: tuple[Lifted, ...] = ()
+    names: dict[str, dict[str, int]] = {}
+    """By rollout and tenant, the epoch: tenants who are home, where the file has no room for more than that.
+    In the file alone; whoever reads it finds them among :attr:`tenants`."""
 
     def with_latched(self, rollback: Rollback, epoch: int) -> Latch:
         """This latch with one more rollback. The first reason stands when there are several.
@@ -188,17 +193,59 @@ class LatchFile:
 
 
 def _encoded(latch: Latch) -> bytes:
-    """As JSON, with as much of its history and reasons as a slot holds: what is latched must always fit."""
+    """As JSON, with as much of its history and reasons as a slot holds: what is latched must always fit.
+
+    Reasons leave before names do. Where not even the names of all tenants fit, the rollout with most of them
+    is written as rolled back: more go home than had to, and nobody is forgotten.
+    """
     body = msgspec.json.encode(latch)
-    if len(body) > MAX_BODY_BYTES:
-        body = msgspec.json.encode(msgspec.structs.replace(latch, lifted=()))
-    if len(body) > MAX_BODY_BYTES:
-        tenants = {
-            rollout: {tenant: _in_short(one) for tenant, one in its.items()}
-            for rollout, its in latch.tenants.items()
-        }
-        body = msgspec.json.encode(msgspec.structs.replace(latch, lifted=(), tenants=tenants))
+    for shorter in (_without_history, _with_short_reasons, _with_names):
+        if len(body) > MAX_BODY_BYTES:
+            latch = shorter(latch)
+            body = msgspec.json.encode(latch)
+    while len(body) > MAX_BODY_BYTES and latch.names:
+        latch = _with_most_at_home(latch)
+        body = msgspec.json.encode(latch)
     return body
+
+
+def _without_history(latch: Latch) -> Latch:
+    return msgspec.structs.replace(latch, lifted=())
+
+
+def _with_short_reasons(latch: Latch) -> Latch:
+    tenants = {
+        rollout: {tenant: _in_short(one) for tenant, one in its.items()}
+        for rollout, its in latch.tenants.items()
+    }
+    return msgspec.structs.replace(latch, tenants=tenants)
+
+
+def _with_names(latch: Latch) -> Latch:
+    names = {
+        rollout: {tenant: one.epoch for tenant, one in its.items()} for rollout, its in latch.tenants.items()
+    }
+    return msgspec.structs.replace(latch, tenants={}, names=names)
+
+
+def _with_most_at_home(latch: Latch) -> Latch:
+    rollout = max(latch.names, key=lambda name: len(latch.names[name]))
+    its = latch.names[rollout]
+    why = f"{len(its)} of its tenants were home, more than the latch's file can name"
+    latch = latch.with_latched(unexplained(rollout, why), max(its.values()))
+    names = {name: others for name, others in latch.names.items() if name != rollout}
+    return msgspec.structs.replace(latch, names=names)
+
+
+def _decoded(body: bytes) -> Latch:
+    """Raises msgspec.DecodeError."""
+    latch = msgspec.json.decode(body, type=Latch)
+    why = "so many tenants are home that the latch's file holds their names alone"
+    tenants = {
+        rollout: {tenant: Latched(rollback=unexplained(rollout, why), epoch=at) for tenant, at in its.items()}
+        for rollout, its in latch.names.items()
+    }
+    return msgspec.structs.replace(latch, tenants={**latch.tenants, **tenants}, names={})
 
 
 def _in_short(latched: Latched) -> Latched:
@@ -213,6 +260,17 @@ def _in_short(latched: Latched) -> Latched:
     )
     rollback = msgspec.structs.replace(latched.rollback, verdict=short)
     return Latched(rollback=rollback, epoch=latched.epoch)
+
+
+def unexplained(rollout: str, reason: str) -> Rollback:
+    """A rollback of which nothing but that it stands is known; ``reason`` says why."""
+    return Rollback(
+        rollout=RolloutName(rollout),
+        verdict=Verdict(gate="latch", answer=Answer.ERROR, value=None, limit=None, n=0, reason=reason),
+        policy_digest="",
+        from_stage=Stage.ROLLED_BACK,
+        unix_s=0.0,
+    )
 
 
 def read_latch(path: Path) -> Latch:
@@ -266,7 +324,7 @@ def _slot(raw: bytes) -> tuple[int, Latch] | None:
     if magic != _MAGIC or len(body) != length or zlib.crc32(body) != checksum:
         return None
     try:
-        return sequence, msgspec.json.decode(body, type=Latch)
+        return sequence, _decoded(body)
     except msgspec.DecodeError:
         return None
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from forkgate.state.latch import Latch
-from policies.rollout import Latch as Rollback
-from policies.rollout import Stage
+from forkgate.state.latch import Latch, unexplained
 from policies.routes import TENANT_MARK, RolloutName
-from policies.verdict import Answer, Verdict
 
 
 def all_latched(rollouts: Iterable[str], why: str) -> Latch:
     """What a latch that nobody can read must be taken for: it holds them all, with the reason in words."""
     latch = Latch()
     for name in rollouts:
-        latch = latch.with_latched(_unexplained(name, f"what was rolled back before is unknown: {why}"), 0)
+        latch = latch.with_latched(unexplained(name, f"what was rolled back before is unknown: {why}"), 0)
     return latch
 
 
@@ -29,13 +26,13 @@ def with_announced(latch: Latch, announced: Mapping[RolloutName, int], rollouts:
     for name in rollouts:
         epoch = announced.get(RolloutName(name))
         if epoch is not None and name not in latch.latched and not _lifted_since(latch, name, None, epoch):
-            latch = latch.with_latched(_unexplained(name, _lost(epoch)), epoch)
+            latch = latch.with_latched(unexplained(name, _lost(epoch)), epoch)
         for key, at in announced.items():
             rollout, _, tenant = key.partition(TENANT_MARK)
             if rollout != name or not tenant or tenant in latch.tenants.get(name, {}):
                 continue
             if not _lifted_since(latch, name, tenant, at):
-                latch = latch.with_tenant(tenant, _unexplained(name, _lost(at)), at)
+                latch = latch.with_tenant(tenant, unexplained(name, _lost(at)), at)
     return latch
 
 
@@ -47,15 +44,4 @@ def _lifted_since(latch: Latch, name: str, tenant: str | None, epoch: int) -> bo
     return any(
         one.latched.rollback.rollout == name and one.tenant == tenant and one.latched.epoch >= epoch
         for one in latch.lifted
-    )
-
-
-def _unexplained(name: str, reason: str) -> Rollback:
-    verdict = Verdict(gate="latch", answer=Answer.ERROR, value=None, limit=None, n=0, reason=reason)
-    return Rollback(
-        rollout=RolloutName(name),
-        verdict=verdict,
-        policy_digest="",
-        from_stage=Stage.ROLLED_BACK,
-        unix_s=0.0,
     )

@@ -254,13 +254,33 @@ def test_a_hundred_tenants_with_long_reasons_fit_by_shortening_them(tmp_path: Pa
     assert after.latched["a-to-b"].rollback.verdict.reason == "whole" * 50
 
 
-def test_what_cannot_fit_at_all_is_an_error_and_what_stood_stands(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [500, 850])
+def test_of_many_tenants_the_names_fit_where_reasons_do_not(tmp_path: Path, count: int) -> None:
+    names = [f"{number:03d}-{'n' * 59}" for number in range(count)]  # as long as a name may be
     file = LatchFile(tmp_path / "latch")
-    file.write(first := file.open().with_tenant("acme", rolled_back(), 1))
-    latch = first
-    for number in range(MAX_BODY_BYTES // 100):
-        latch = latch.with_tenant(f"tenant-{number}", rolled_back(), number)
-    with pytest.raises(OSError, match="do not fit"):
-        file.write(latch)
-    assert read_latch(tmp_path / "latch") == first
+    latch = file.open().with_latched(rolled_back("other"), 3).with_home(HOME)
+    for number, name in enumerate(names):
+        latch = latch.with_tenant(name, rolled_back(reason="long " * 200), number)
+    file.write(latch)
     file.close()
+    after = read_latch(tmp_path / "latch")
+    assert {name: one.epoch for name, one in after.tenants["a-to-b"].items()} == {
+        name: number for number, name in enumerate(names)
+    }
+    assert "names alone" in after.tenants["a-to-b"][names[0]].rollback.verdict.reason
+    assert (list(after.latched), after.moved, after.names) == (["other"], HOME, {})
+    assert after.with_lifted("a-to-b", "fixed", 3.0, names[0]).tenants["a-to-b"].keys() == set(names[1:])
+
+
+def test_where_not_even_the_names_fit_the_whole_rollout_is_home(tmp_path: Path) -> None:
+    file = LatchFile(tmp_path / "latch")
+    file.write(file.open().with_tenant("acme", rolled_back(), 1))
+    latch = read_latch(tmp_path / "latch").with_tenant("acme", rolled_back("other"), 2)
+    for number in range(MAX_BODY_BYTES // 10):
+        latch = latch.with_tenant(f"tenant-{number}", rolled_back(), number)
+    file.write(latch)
+    file.close()
+    after = read_latch(tmp_path / "latch")
+    assert list(after.latched) == ["a-to-b"], "a rollback is never refused for its size"
+    assert "more than the latch's file can name" in after.latched["a-to-b"].rollback.verdict.reason
+    assert list(after.tenants) == ["other"]
