@@ -50,7 +50,7 @@ class FleetError(Exception):
     """A pool whose engines cannot be opened: what, where, what to do."""
 
 
-def _context(pool: PoolSection) -> ssl.SSLContext | None:
+def tls_context(pool: PoolSection) -> ssl.SSLContext | None:
     """The pool's own trust and client certificate; None leaves the system's trust in place.
 
     Raises:
@@ -85,7 +85,7 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
         for pool in config.pools:
             urls = pool.shadow_endpoints or pool.endpoints
-            tls = _context(pool)
+            tls = tls_context(pool)
             server_name = pool.tls.server_name if pool.tls is not None else None
             endpoints = tuple(
                 Endpoint(

@@ -73,6 +73,24 @@ def pool_lines(pool: dict[str, Any]) -> list[str]:
         lines.append(f"  {endpoint['url']}  {endpoint['engine']}{version}{model}, {depth}{heard}")
         lines.append(f"    honours: {', '.join(endpoint['has']) or 'nothing that was asked for'}")
         lines += [f"    lacks {name}: {why}" for name, why in sorted(endpoint["missing"].items())]
+    lines += old_pool_lines(pool.get("watch"))
+    return lines
+
+
+def old_pool_lines(watch: dict[str, Any] | None) -> list[str]:
+    """Whether a pool that a rollout would go back to could take everything, and who answers there."""
+    if watch is None:
+        return []
+    if watch["ready"]:
+        lines = [f"  kept ready to go back to: {watch['reason']}"]
+    else:
+        since_s = max(0.0, watch["unix_s"] - watch["since_unix_s"])
+        lines = [f"  NOT READY to go back to, for {_span(since_s)}: {watch['reason']}"]
+    for one in watch["endpoints"]:
+        told = [(name, one[name]) for name in ("environment", "driver", "image") if one[name] is not None]
+        took = "no answer" if one["took_s"] is None else f"answered in {one['took_s']:.2f} s"
+        who = "".join(f", {name} {value}" for name, value in told)
+        lines.append(f"    {one['url']}  {took}{who}")
     return lines
 
 

@@ -26,6 +26,7 @@ class HookEvent(enum.StrEnum):
     HOLD = "hold"  # nothing advances until a person has looked
     LIFT = "lift"  # a person let a rollout go on
     PROMOTION = "promotion"  # home is the candidate now
+    POOL = "pool"  # the old pool could not take everything back, or can again
 
 
 class HookFormat(enum.StrEnum):
@@ -52,7 +53,8 @@ class HookSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     format: HookFormat = HookFormat.WEBHOOK
     """``webhook`` or ``slack``."""
     events: Annotated[tuple[HookEvent, ...], Meta(min_length=1)]
-    """Of ``before_step``, ``stage``, ``breach``, ``rollback``, ``hold``, ``lift``, ``promotion``."""
+    """Of ``before_step``, ``stage``, ``breach``, ``rollback``, ``hold``, ``lift``, ``promotion``,
+    ``pool``."""
     rollouts: tuple[str, ...] = ()
     """Only these; empty: all."""
     secret_file: str | None = None

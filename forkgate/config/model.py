@@ -18,6 +18,7 @@ from forkgate.config.admin import AdminSection
 from forkgate.config.evidence import EvidenceSection
 from forkgate.config.first_checks import CheckSettings
 from forkgate.config.hooks import HookSection
+from forkgate.config.pool_watch import PoolWatchSettings
 from forkgate.config.telemetry import Telemetry
 from policies.rollout import InFlight, Observing, ShadowStage, StartBy, Step
 from policies.routes import PoolName, PoolTLS, RolloutName, TenantName
@@ -59,6 +60,8 @@ class PoolSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The record behind that digest, as ``forkgate environment capture`` wrote it; kept with the evidence."""
     artifact_record: str | None = None
     """Of the files that are served, as ``forkgate artifact record`` wrote it; kept with the evidence."""
+    watch: PoolWatchSettings = PoolWatchSettings()
+    """How it is watched while it is the pool that a rollout would go back to."""
 
 
 class IdentitySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

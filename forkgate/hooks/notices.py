@@ -74,6 +74,7 @@ def differences(before: RolloutState | None, now: RolloutState) -> Iterator[Noti
             yield _made(now, HookEvent.LIFT, f"tenant {tenant} may leave home again", tenant=tenant)
     if before.place != now.place:
         yield _made(now, HookEvent.STAGE, f"{before.place} → {now.place}", before=before.place)
+    yield from _old_pool(before, now)
     if now.stage is Stage.PROMOTED and before.stage is not Stage.PROMOTED:
         yield _made(
             now,
@@ -81,6 +82,16 @@ def differences(before: RolloutState | None, now: RolloutState) -> Iterator[Noti
             f"is promoted, home is {now.plan.candidate} now",
             before=before.place,
         )
+
+
+def _old_pool(before: RolloutState, now: RolloutState) -> Iterator[Notice]:
+    """News of the pool that the rollout would go back to; that it is fine from the start is none."""
+    name = now.plan.baseline
+    found, was = now.pools.get(name), before.pools.get(name)
+    if found is None or (was is not None and was.ready == found.ready) or (was is None and found.ready):
+        return
+    said = "can take everything back again" if found.ready else "could not take everything back: no step"
+    yield _made(now, HookEvent.POOL, f"pool {name} {said}. {found.reason}", reason=found.reason)
 
 
 def before_step(state: RolloutState, to: str) -> Notice:

@@ -375,4 +375,5 @@ def plan_of(section: RolloutSection, policy: Policy, config: Config) -> RolloutP
             if pool.name in (section.baseline, section.candidate)
         },
         declared=declared,
+        pool_proof=True,
     )

@@ -28,6 +28,7 @@ from forkgate.judge.engine_watch import EngineWatch
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.mirrors import open_checks, open_mirror
+from forkgate.judge.pool_watch import PoolWatch
 from forkgate.judge.provenance import LiveAnswers
 from forkgate.judge.publisher import Publisher
 from forkgate.judge.replay import Replayer
@@ -44,7 +45,7 @@ from forkgate.state.table_file import TableCorrupt, read_table
 from forkgate.state.unreadable import all_latched, with_announced
 from forkgate.suites import SuiteRuns
 from forkgate.supervisor.plan import link_address, pools, sidecar_name
-from forkgate.telemetry import Instruments, MetricsPage, Observed, PageError
+from forkgate.telemetry import Instruments, MetricsPage, Observed, Outlet, PageError, Tenants, resource_of
 from policies.policy import Policy
 from proxy.ledger import JudgeLedger
 from proxy.link.channel import LinkError
@@ -125,11 +126,17 @@ class JudgeProcess:
         checkpoints.batches = ledger.batches
         prometheus = config.telemetry.prometheus
         page = MetricsPage(prometheus.host, prometheus.port) if prometheus is not None else None
+        resource = resource_of(sidecar_name(config))
+        told = [tenant.name for tenant in config.tenants] if config.telemetry.tenant_attribute else None
+        outlet = Outlet(config.telemetry, resource, Tenants(told))
         instruments = Instruments(
-            [page.reader] if page else [],
-            {"service.name": "forkgate", "service.instance.id": sidecar_name(config)},
-            [tenant.name for tenant in config.tenants],
-            lambda: self._observed(server, publisher, desk, writer, mirror, fleet),
+            [*([page.reader] if page else []), *outlet.readers],
+            resource,
+            told,
+            lambda: msgspec.structs.replace(
+                self._observed(server, publisher, desk, writer, mirror, fleet, pool_watch),
+                exports=outlet.counts(),
+            ),
             lambda: [rollout_observed(state, starts) for state in desk.states()],
         )
         judge = Judge(desk, publisher, writer, instruments, checkpoints)
@@ -141,7 +148,8 @@ class JudgeProcess:
             fleet = Fleet(config, open_engine)
         except FleetError as error:
             raise StartError(str(error)) from error
-        mirror = open_mirror(config, fleet, judge, ledger, desk.compared)
+        mirror = open_mirror(config, fleet, judge, ledger, desk.compared, outlet.tracing)
+        judge.tracing = outlet.tracing
         starts = Starts(
             open_checks(config, fleet),
             SuiteRuns(mirror),
@@ -154,6 +162,7 @@ class JudgeProcess:
         judge.attribute = LiveAnswers(fleet).attribute
         watch = EngineWatch(fleet, desk.states, judge)
         watch.on_record = writer.note
+        pool_watch = PoolWatch(config, fleet, open_engine, desk.states, judge, arms=mirror.arms)
         _share_budgets(mirror, checkpoints)
         server = LinkServer(
             link_address(config),
@@ -176,6 +185,7 @@ class JudgeProcess:
         )
         admin = AdminServer(self.paths.admin_socket, views, config.admin)
         views.page = page
+        views.pool_watch = pool_watch
         await self._listen(admin, page, server)
         fleet.start()
         for state in desk.states():
@@ -186,9 +196,11 @@ class JudgeProcess:
         for asked in checkpoints.caught_up:
             judge.obey(asked, time.monotonic())
         judge.begin()
+        outlet.start()
         self._say_ready(publisher.table.epoch, keeper.durable)
         upkeep = self._upkeep(judge, publisher, checkpoints, mirror, page)
         upkeep.append(asyncio.create_task(watch.run(), name="engine samples"))
+        upkeep.append(asyncio.create_task(pool_watch.run(), name="old pools"))
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
         _watchdog(config.judge.drain_s + HARD_STOP_S)
@@ -204,9 +216,11 @@ class JudgeProcess:
         await _within(STOP_S, "admin API", admin.close())
         if page is not None:
             await _within(STOP_S, "metrics page", page.close())
+        await _within(STOP_S, "watch of old pools", pool_watch.close())
         await _within(STOP_S, "engines", fleet.close())
         await _within(EVIDENCE_CLOSE_S + STOP_S, "evidence", writer.close(EVIDENCE_CLOSE_S))
         keeper.close()
+        await _within(STOP_S, "telemetry", outlet.close())
         instruments.close()
         log.info("stopped")
 
@@ -303,6 +317,7 @@ class JudgeProcess:
         writer: EvidenceWriter,
         mirror: Mirror,
         fleet: Fleet,
+        pool_watch: PoolWatch,
     ) -> Observed:
         balance = server.ledger.balance()
         spent = {status.rollout: status.spent for status in mirror.status()}
@@ -331,6 +346,7 @@ class JudgeProcess:
                 for pool, count in tally.live_set_aside.items()
             },
             environments={key: len(urls) for key, urls in fleet.environments().items()},
+            pools_ready=pool_watch.ready(),
         )
 
     def _upkeep(

@@ -16,6 +16,7 @@ from forkgate.fleet import Fleet
 from forkgate.judge.judge import Judge, LatchUnwritableError, Word
 from forkgate.judge.keeping import EvidenceKeeping
 from forkgate.judge.plan_view import plan_view
+from forkgate.judge.pool_watch import PoolWatch
 from forkgate.judge.replay import Replayer
 from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.settings import JudgeSettings
@@ -66,6 +67,7 @@ class Views:
         self.evidence_keys: Keyring = judge.writer.keys
         self.keeping: KeepingPort = EvidenceKeeping(judge.writer)
         self.page: MetricsPage | None = None
+        self.pool_watch: PoolWatch | None = None
 
     async def status(self) -> dict[str, Any]:
         table = self._judge.publisher.table
@@ -97,7 +99,9 @@ class Views:
                 }
                 for edge in edges
             ],
-            "pools": self._fleet.view(table.home),
+            "pools": [
+                {**pool, "watch": self._watched(pool["name"])} for pool in self._fleet.view(table.home)
+            ],
             "ledger": self.ledger(),
             "rollouts": self.rollouts(),
             "evidence": await self._evidence(),
@@ -218,6 +222,10 @@ class Views:
                 pool: self._judge.desk.compared(plan.name, pool) for pool in (plan.baseline, plan.candidate)
             },
         }
+
+    def _watched(self, pool: str) -> dict[str, Any] | None:
+        """Whether it could take everything back, where a rollout would go back to it."""
+        return None if self.pool_watch is None else self.pool_watch.view(pool)
 
     def _hooks_blocking(self, state: RolloutState) -> list[str]:
         """What hooks say against its next step, in words."""

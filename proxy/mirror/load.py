@@ -108,6 +108,10 @@ class PoolLoads:
             return Fact(value=ours)
         return Fact(unknown=f"{why}, and live work runs there too")
 
+    def arms(self, index: int) -> int:
+        """Our arms that run there."""
+        return self._arms[index]
+
     def arm_ends(self, index: int) -> None:
         self._arms[index] -= 1
 

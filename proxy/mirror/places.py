@@ -118,6 +118,13 @@ class Picker:
     def leave(self, index: int) -> None:
         self._taken[index] -= 1
 
+    def arms(self) -> dict[str, int]:
+        """Our arms that run now, by the endpoint's URL."""
+        return {
+            one.engine.base_url.rstrip("/"): self.loads.arms(index)
+            for index, one in enumerate(self.pool.endpoints)
+        }
+
     def yield_to_live(self, why: str) -> None:
         """Live work comes back to this pool: no shadow starts until it has been quiet for a while."""
         if not self.pool.dedicated:

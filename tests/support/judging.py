@@ -217,6 +217,9 @@ class Bench:
         self.starts = Starts(self.checks, self.suites, {}, self._kept, self.judge)
         self.judge.attach(self.mirror, self.starts)
         self.judge.begin()
+        for pool in dict.fromkeys(rollout.baseline for rollout in self.config.rollouts):
+            # Nobody watches old pools here; a judge of its own has `PoolWatch` for it.
+            self.judge.pool_seen(pool, True, "1 of 1 endpoints answers")
         return self
 
     async def _kept(self, rollout: str, digest: str, stage: str) -> Collection[tuple[str, int]]:

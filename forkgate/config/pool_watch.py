@@ -1,0 +1,27 @@
+"""A pool's ``watch:`` section: how the old pool is kept honest while a rollout may still go back to it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class PoolWatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each live endpoint of a rollout's baseline is asked a short question, again and again, from the first
+    copy until the rollout is over; and what it could carry is held against what the candidate carries. While
+    the pool could not take everything back, no step is taken."""
+
+    every_s: Annotated[float, Meta(ge=0.05, le=3_600)] = 15.0
+    """Between two looks. A pool that was lost has to pass two in a row before steps go on."""
+    slowest_s: Annotated[float, Meta(gt=0, le=600)] = 30.0
+    """A look's whole answer may take this long at an endpoint; slower is as good as gone."""
+    tokens: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Output of one look, at the lowest priority where the engine has one, marked as a shadow."""
+    kv_cache_percent: Annotated[float, Meta(gt=0, le=100)] = 90.0
+    """An endpoint is full above this share of its KV cache. What is below it, over all endpoints, has to hold
+    what live work holds of the candidate's caches, as if an endpoint's cache were as large on both sides."""
+    capacity_requests: Annotated[int, Meta(ge=1)] | None = None
+    """Requests that one endpoint can run at once, where you have measured it: the pool must then have room
+    for what the candidate runs. Say it where the two pools' machines differ in memory."""
