@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -22,13 +23,16 @@ from aiohttp import web
 from tests.support.fake_vllm import FakeVllm
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+TRICKLE_S = 0.7
 
 
 class Saboteur(FakeVllm):
     """Lies of its own, for shadow requests (they come as tokens) or, with ``live:`` before it, live ones.
 
     ``stalls``: never a byte. ``answers 500``. ``garbage``: bytes that are no event stream. ``half way``: the
-    connection is reset after two tokens. ``endless``: tokens without end, whatever was asked.
+    connection is reset after two tokens. ``endless``: tokens without end, whatever was asked. ``trickles``: a
+    token of a copy's every 0.7 s. ``half closed``: its side of the connection is closed, the other is left
+    open, after two tokens of a copy, before the first byte of a live answer.
     """
 
     def __init__(self, name: str, *lies: str, pause_s: float = 0.0) -> None:
@@ -57,6 +61,10 @@ class Saboteur(FakeVllm):
             return web.Response(body=b"\x00\xff{]data: nonsense\n\n" * 50, content_type="text/event-stream")
         if self.lies_about(prefix + "half way") or self.lies_about(prefix + "endless"):
             return await self._break(request, body, endless=self.lies_about(prefix + "endless"))
+        if self.lies_about(prefix + "half closed"):
+            return await self._half_close(request, body, tokens=2 if shadow else 0)
+        if shadow and self.lies_about("trickles"):
+            return await self._trickle(request, body)
         self.live_running += not shadow
         try:
             return await super()._generate(request)
@@ -83,6 +91,29 @@ class Saboteur(FakeVllm):
                     await asyncio.sleep(0.001)
         finally:
             self.running -= 1
+        return response
+
+    async def _half_close(
+        self, request: web.Request, body: dict[str, Any], *, tokens: int
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        if tokens:
+            await response.prepare(request)
+            events = self._events(request.path, body, body.get("sampling_params", body))
+            for event in itertools.islice(events, tokens):
+                await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        assert request.transport is not None
+        request.transport.write_eof()
+        await asyncio.sleep(3600)
+        return response
+
+    async def _trickle(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        for event in self._events(request.path, body, body.get("sampling_params", body)):
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+            await asyncio.sleep(TRICKLE_S)
+        await response.write(b"data: [DONE]\n\n")
         return response
 
 

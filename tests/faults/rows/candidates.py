@@ -1,0 +1,88 @@
+"""A candidate that refuses, stalls, trickles, lies, never ends, breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.faults.figures import Figures
+from tests.faults.scene import SHADOW, Scene, play
+
+LASTS_S = 6.0
+LIES = (
+    "garbage",
+    "half way",
+    "fails at token 2",
+    "never finishes",
+    "nan at token 2",
+    "drops ids",
+    "drops logprobs",
+    "echoes another prompt",
+)
+"""Each in turn, for an eighth of the fault's time."""
+
+Play = Callable[[Figures, Path], Awaitable[None]]
+
+
+def lying(*phases: tuple[str, ...]) -> Play:
+    """The candidate behaves so, phase after phase. Nothing of it may count as a pair."""
+
+    async def act(it: Scene) -> None:
+        async with it.fault():
+            await it.new.set(*phases[0])
+            # Arms that began before it end first, well or by their timeout.
+            await asyncio.sleep(SHADOW["arm_timeout_s"])
+            pairs, asked = await it.evidence(), (await it.new.counts())["shadow"]
+            for phase in phases:
+                await it.new.set(*phase)
+                await asyncio.sleep(LASTS_S / len(phases))
+            after, ask = await it.evidence(), (await it.new.counts())["shadow"]
+            assert ask > asked, "no copy reached the candidate"
+            assert after == pairs, f"{after - pairs} pairs of a candidate that lies counted as evidence"
+        assert (await it.show())["state"] == "canary"
+        it.figures.note = f"{ask - asked} copies answered so, none counted"
+        await it.new.set()
+
+    async def row(figures: Figures, directory: Path) -> None:
+        await play(figures, directory, act)
+
+    return row
+
+
+async def refusing(figures: Figures, directory: Path) -> None:
+    """Killed, and nobody listens: the tenant's requests are answered by home, each of them."""
+
+    async def act(it: Scene) -> None:
+        # Answers that it had begun break off, visibly.
+        it.excuse(lambda answer: answer.tenant == "acme" and answer.engine == "new")
+        async with it.fault():
+            await it.new.kill()
+            begun = len(it.load.answers)
+            await asyncio.sleep(LASTS_S)
+            told = it.load.answers[begun:]
+        at_home = sum(one.tenant == "acme" and one.engine == "old" for one in told)
+        assert at_home > 0, "no request of acme's was answered by home"
+        await it.new.start()
+        it.figures.note = f"{at_home} requests of the canary were answered by home"
+
+    await play(figures, directory, act)
+
+
+ROWS: tuple[tuple[str, str, Play], ...] = (
+    ("candidate-refusing", "the candidate is killed; nobody listens on its port", refusing),
+    ("candidate-stalling", "the candidate accepts copies and never sends a byte", lying(("stalls",))),
+    ("candidate-trickling", "a token of a copy's every 0.7 s", lying(("trickles",))),
+    ("candidate-lying", "eight kinds of wrong answers to copies", lying(*((lie,) for lie in LIES))),
+    ("candidate-endless", "tokens without end, whatever was asked", lying(("endless",))),
+    (
+        "candidate-500s",
+        "500 to every copy, 503 to every live request of the canary",
+        lying(("answers 500", "live:answers 503")),
+    ),
+    (
+        "candidate-half-closed",
+        "its side of the connection is closed: of copies in mid-answer, of live requests before a byte",
+        lying(("half closed", "live:half closed")),
+    ),
+)
