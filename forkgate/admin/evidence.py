@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -67,19 +68,19 @@ class EvidenceRoutes:
     async def export(self, request: web.Request) -> web.StreamResponse:
         filters = _filters(request)
         reader = await asyncio.to_thread(EvidenceReader, self._judge.evidence_path, self._judge.evidence_keys)
+        reading = _Reading(reader, reader.export(**filters))
         try:
-            lines = reader.export(**filters)
             # Read before the head goes out, so that a broken store is an error, not an empty file.
-            chunk = await asyncio.to_thread(_chunk, lines)
+            chunk = await asyncio.to_thread(reading.chunk)
             response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
             await response.prepare(request)
             while chunk:
                 async with asyncio.timeout(EXPORT_WRITE_S):  # a reader that stopped holds no store open
                     await response.write(chunk)
-                chunk = await asyncio.to_thread(_chunk, lines)
+                chunk = await asyncio.to_thread(reading.chunk)
             await response.write_eof()
         finally:
-            await asyncio.to_thread(reader.close)
+            await asyncio.to_thread(reading.close)
         return response
 
     async def _read(self, ask: Callable[[EvidenceReader], T]) -> T:
@@ -117,15 +118,37 @@ def _with_floors(reader: EvidenceReader, given: str) -> tuple[Shown, Floors]:
     return shown, reader.floors(shown.pairs[0].rollout, without=shown.capture_id)
 
 
-def _chunk(lines: Iterator[bytes]) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    for line in lines:
-        parts.append(line)
-        size += len(line)
-        if size >= EXPORT_CHUNK_BYTES:
-            break
-    return b"".join(parts)
+class _Reading:
+    """What one export reads from, a chunk at a time, on threads.
+
+    A client that goes away ends its request while a thread still reads for it. A connection that is closed
+    under a running statement kills the process, so whoever closes waits for whoever reads.
+    """
+
+    def __init__(self, reader: EvidenceReader, lines: Iterator[bytes]) -> None:
+        self._reader = reader
+        self._lines = lines
+        self._turn = threading.Lock()
+        self._closed = False
+
+    def chunk(self) -> bytes:
+        """The next lines; empty at the end, and once it is closed."""
+        with self._turn:
+            parts: list[bytes] = []
+            size = 0
+            while not self._closed and size < EXPORT_CHUNK_BYTES:
+                line = next(self._lines, None)
+                if line is None:
+                    break
+                parts.append(line)
+                size += len(line)
+            return b"".join(parts)
+
+    def close(self) -> None:
+        """Let go of the file, once nobody reads."""
+        self._closed = True
+        with self._turn:
+            self._reader.close()
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:

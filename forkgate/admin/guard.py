@@ -156,6 +156,8 @@ class Guard:
             raise Refused(
                 408, f"the body did not come within {self._settings.limits.body_s:g} s", headers=_CLOSE
             ) from None
+        except web.RequestPayloadError as error:
+            raise Refused(400, f"the body cannot be read: {error}", headers=_CLOSE) from None
 
     async def _note_read(self, request: web.Request, route: Route, caller: Caller) -> None:
         try:

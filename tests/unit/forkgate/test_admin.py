@@ -6,7 +6,8 @@ import asyncio
 import os
 import pwd
 import stat
-from collections.abc import Awaitable, Callable, Coroutine
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import orjson
 import pytest
 import uvloop
 
-from comparator.evidence import Batch, ComparisonDone, EvidenceStore, Keyring
+from comparator.evidence import Batch, ComparisonDone, EvidenceReader, EvidenceStore, Keyring
 from comparator.records import Arm
 from forkgate.admin import AdminError, AdminServer, Refused, Verb
+from forkgate.admin.evidence import EXPORT_CHUNK_BYTES
 from tests.support.exchanges import comparison, pair
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -276,6 +278,41 @@ def test_export_streams_every_pair_oldest_first(tmp_path: Path) -> None:
         lines = [orjson.loads(line) for line in raw.splitlines()]
         captures = [line["capture_id"] for line in lines if "capture_id" in line]
         assert captures == [f"c-{number}" for number in range(1, 251)]
+
+    served(tmp_path, test)
+
+
+def test_an_export_whose_client_leaves_closes_no_store_under_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite that is closed under a running statement takes the judge with it."""
+    stored(tmp_path, 1)
+    reading, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow(_self: EvidenceReader, **_filters: Any) -> Iterator[bytes]:
+        yield b"x" * EXPORT_CHUNK_BYTES
+        reading.set()
+        assert go_on.wait(30)
+        order.append("read")
+        yield b"y"
+
+    def close(_self: EvidenceReader) -> None:
+        order.append("closed")
+        closed.set()
+
+    monkeypatch.setattr(EvidenceReader, "export", slow)
+    monkeypatch.setattr(EvidenceReader, "close", close)
+
+    async def test(_ask: Ask, _judge: NotedJudge) -> None:
+        _, writer = await asyncio.open_unix_connection(str(tmp_path / "admin.sock"))
+        writer.write(b"GET /v1/evidence/export HTTP/1.1\r\nhost: judge\r\n\r\n")
+        assert await asyncio.to_thread(reading.wait, 30)
+        writer.transport.abort()
+        early = await asyncio.to_thread(closed.wait, 0.3)
+        go_on.set()
+        assert await asyncio.to_thread(closed.wait, 30)
+        assert (early, order) == (False, ["read", "closed"])
 
     served(tmp_path, test)
 

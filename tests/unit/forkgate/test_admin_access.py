@@ -225,6 +225,7 @@ def test_every_token_is_compared_whatever_came_before(monkeypatch: pytest.Monkey
         ("Bearer", None),
         ("Basic " + base64.b64encode(b"flagger:abc").decode(), "abc"),
         ("Basic !!!", None),
+        ("Basic \u00e9\udcff", None),
         ("Basic " + base64.b64encode(b"\xff\xfe").decode(), None),
         ("Digest abc", None),
     ],
@@ -434,3 +435,18 @@ def test_expired_token_is_refused_by_name_and_counts_as_a_failure(tmp_path: Path
             assert server.guard.refused == {"401": 1}
 
     run(main())
+
+
+def test_a_body_that_does_not_decode_is_the_clients_mistake(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with served(tmp_path, section()) as server:
+            zipped = {"content-encoding": "gzip", "authorization": f"Bearer {TOKENS[Role.OWNER]}"}
+            async with (
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
+                session.post(
+                    f"{server.address}/v1/rollouts/r/pause", data=b"hello", headers=zipped
+                ) as response,
+            ):
+                assert (response.status, "cannot be read" in await response.text()) == (400, True)
+
+    run(test())
