@@ -76,8 +76,8 @@ class Scene:
     # -- a rollback ---------------------------------------------------------------------------------------
 
     async def roll_back(self) -> None:
-        """The candidate forks, or, where the fault left the rollout held until somebody looks, a person says it;
-        its tenant must be home at every edge."""
+        """The candidate forks. Where the fault left the rollout held until somebody looks, a person says it;
+        either way its tenant must be home at every edge."""
         self.figures.rollback = "lost"
         held = (await self.show())["held"]
         await self.new.set("forks at token 2")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults.figures import Figures
-from tests.faults.rows import candidates, clients, clocks, disks, kills, links, pools
+from tests.faults.rows import candidates, clients, clocks, days, disks, kills, links, pools
 
 
 class Row(NamedTuple):
@@ -31,5 +31,6 @@ ROWS: tuple[Row, ...] = tuple(
         *clocks.ROWS,
         *links.ROWS,
         *clients.ROWS,
+        *days.ROWS,
     )
 )
