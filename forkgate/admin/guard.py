@@ -103,7 +103,10 @@ class Guard:
         one = transport.get_extra_info("socket")
         if one.family == socket.AF_UNIX:
             return _owner(one)
-        source = str(transport.get_extra_info("peername")[0])
+        peer = transport.get_extra_info("peername")
+        if peer is None:  # it was reset before it was accepted
+            raise Refused(400, "the connection is gone")
+        source = str(peer[0])
         wait_s = self._failures.wait_s(source)
         if wait_s > 0 and route.needs:
             raise Refused(

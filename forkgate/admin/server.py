@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from forkgate.admin.audit import AuditLog
 from forkgate.admin.errors import errors
@@ -28,6 +29,20 @@ from forkgate.config.admin import AdminSection
 __all__ = ["AdminError", "AdminServer"]
 
 log = logging.getLogger(__name__)
+
+
+def _clients_mistake(record: logging.LogRecord) -> bool:
+    """Bytes that are no request are nobody's error here, and may hold a token: told in one line, without
+    them."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+        record.msg, record.args, record.exc_info = "an admin client sent what is no request", (), None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
+
+_http_log = logging.getLogger(f"{__name__}.http")
+_http_log.addFilter(_clients_mistake)
 
 SOCKET_MODE = 0o600
 MAX_BODY_BYTES = 65_536
@@ -118,6 +133,7 @@ class AdminServer:
         return web.AppRunner(
             app,
             access_log=None,
+            logger=_http_log,
             handler_cancellation=True,
             shutdown_timeout=1.0,
             keepalive_timeout=keepalive_timeout,

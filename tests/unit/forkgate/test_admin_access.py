@@ -7,6 +7,7 @@ import base64
 import hashlib
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -450,3 +451,26 @@ def test_a_body_that_does_not_decode_is_the_clients_mistake(tmp_path: Path) -> N
                 assert (response.status, "cannot be read" in await response.text()) == (400, True)
 
     run(test())
+
+
+def test_garbage_and_resets_leave_no_traceback_and_no_token_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody who reaches the port could fill the log with errors else."""
+    mark = "a-token-" * 2_000
+
+    async def test() -> None:
+        async with served(tmp_path, section()) as server:
+            head = f"GET /v1/status HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {mark}\r\n\r\n"
+            assert b" 400 " in await raw(server, head.encode())
+            host, _, port = str(server.address).removeprefix("http://").rpartition(":")
+            for _ in range(20):
+                one = socket.create_connection((host, int(port)))
+                one.send(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n")
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.close()
+            assert (await ask(server, "GET", "/healthz"))[0] == 200  # taken up after all of these
+
+    run(test())
+    assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
+    assert ("a-token-" in caplog.text, "no request" in caplog.text) == (False, True)
