@@ -72,6 +72,11 @@ class _Watched:
         """Nobody else probes it: it has shadow endpoints beside it."""
         self.probed_s: float | None = None
 
+    @property
+    def never_probed(self) -> str | None:
+        """Why it is not even known which model to ask for."""
+        return self.endpoint.trouble if self.endpoint.probe is None else None
+
 
 class PoolWatch:
     """Belongs to the judge's event loop. :meth:`close` it."""
@@ -162,7 +167,7 @@ class PoolWatch:
     async def _watch(self, pool: str) -> None:
         every_s = self._config.pool(pool).watch.every_s
         while True:
-            if not self._candidates(pool):
+            if not self._candidates(pool) or self._unknown(pool):
                 await asyncio.sleep(min(every_s, IDLE_S))
                 continue
             try:
@@ -170,6 +175,12 @@ class PoolWatch:
             except Exception:
                 log.exception("a pool could not be looked at, tried again", extra={"pool": pool})
             await asyncio.sleep(every_s)
+
+    def _unknown(self, pool: str) -> bool:
+        """A judge that has just started knows no model to ask for yet: its first probes are under way."""
+        return any(
+            not one.own and one.endpoint.probe is None and one.endpoint.probing for one in self._live[pool]
+        )
 
     async def look(self, pool: str) -> PoolFound:
         """One look at a pool, told to the listener."""
@@ -222,7 +233,7 @@ class PoolWatch:
     # -- one endpoint ----------------------------------------------------------------------------------
 
     async def _ask(self, settings: PoolWatchSettings, watched: _Watched) -> EndpointSeen:
-        trouble = await self._identify(watched) if watched.own else None
+        trouble = await self._identify(watched) if watched.own else watched.never_probed
         seen = await self._load(watched)
         if trouble is not None:
             return msgspec.structs.replace(seen, trouble=trouble)

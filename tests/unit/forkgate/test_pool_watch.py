@@ -285,3 +285,42 @@ def test_an_engine_without_priorities_is_asked_without_one(tmp_path: Path) -> No
         assert made.engines["http://a:1"].prompts[0].priority is None
 
     scene(main, tmp_path)
+
+
+def test_nothing_is_said_of_a_pool_before_its_first_probe_has_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        made = Scene(tmp_path)
+        held = asyncio.Event()
+
+        class Late(Old):
+            async def probe(self) -> Probe:
+                await held.wait()
+                return await super().probe()
+
+        for engine in made.engines.values():
+            engine.__class__ = Late
+        made.fleet.start()
+        running = asyncio.create_task(made.watch.run())
+        await asyncio.sleep(0.3)  # more than one turn of the watch
+        assert made.told == []
+        held.set()
+        await eventually(lambda: made.told, "the first look")
+        assert made.told[0][:2] == ("old", True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await made.fleet.close()
+
+    asyncio.run(main())
+
+
+def test_a_pool_that_never_answered_a_probe_is_no_pool_to_go_back_to(tmp_path: Path) -> None:
+    async def main() -> None:
+        made = Scene(tmp_path)
+        for engine in made.engines.values():
+            engine.dead = True
+        made.fleet.start()
+        await eventually(lambda: made.fleet.endpoints("old")[0].error == "http://a:1: connection refused")
+        assert not (await made.look()).ready
+        await made.fleet.close()
+
+    asyncio.run(main())
