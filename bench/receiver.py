@@ -42,6 +42,9 @@ class CountingSink:
     def live(self, records: Sequence[LiveRecord]) -> None:
         self._counts.live += len(records)
 
+    def overhead(self, seconds: Sequence[float]) -> None:
+        pass
+
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
         raise RuntimeError(f"{edge} knows epoch {epoch}, which this bench never published")
 

@@ -13,6 +13,7 @@ The standard library alone: the edge imports this.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -41,12 +42,17 @@ ODD_ENVIRONMENT = "?"
 """In place of a digest: the answer told one that is none, or two. It proves nothing, and is counted."""
 
 _FIRST = "<QdddQQHHHHBB"
-_RECORD = struct.Struct(_FIRST + "H")
+_SECOND = _FIRST + "H"
+_RECORD = struct.Struct(_SECOND + "f")
 # sequence, started_unix_s, first_byte_s, total_s, request_bytes, response_bytes,
-# tenant, pool, endpoint (indexes of names), status, aborted_by, flags; since then environment (index)
+# tenant, pool, endpoint (indexes of names), status, aborted_by, flags; since then environment (index), and
+# since then overhead_s
 RECORD_BYTES = _RECORD.size
 FIRST_RECORD_BYTES = struct.calcsize(_FIRST)
 """Of an edge that does not tell how long its records are: it knows no environments."""
+SECOND_RECORD_BYTES = struct.calcsize(_SECOND)
+"""Of an edge that does not measure what itself adds."""
+_BY_BYTES = {FIRST_RECORD_BYTES: _FIRST, SECOND_RECORD_BYTES: _SECOND, RECORD_BYTES: _RECORD.format}
 
 MAX_NAMES = 0xFFFF
 MAX_NAME_CHARS = 1_024
@@ -72,6 +78,8 @@ class RawRecord(NamedTuple):
     aborted_by: int
     flags: int
     environment: str = ""
+    overhead_s: float = math.nan
+    """What the edge itself added to the first byte; NaN where none came, or nobody measured it."""
 
 
 class LivePacker:
@@ -106,6 +114,7 @@ class LivePacker:
         aborted_by: int,
         flags: int,
         environment: str = "",
+        overhead_s: float = math.nan,
     ) -> None:
         """Pack one record, or count it as lost. Each takes a sequence number either way."""
         self._sequence = sequence = self._sequence + 1
@@ -143,6 +152,7 @@ class LivePacker:
                 aborted_by,
                 flags,
                 environment_index,
+                overhead_s,
             )
         except struct.error:  # a full string table (-1), or a number that no request can have
             self.lost += 1
@@ -186,18 +196,18 @@ def unpack(packed: bytes, names: Sequence[str], record_bytes: int = RECORD_BYTES
     """The records of one batch, in order.
 
     Args:
-        record_bytes: of one record, as its edge packs them. An older edge's are shorter, and tell of no
-            environment; what a newer one packs behind the fields known here is left alone.
+        record_bytes: of one record, as its edge packs them. An older edge's are shorter, and tell less; what
+            a newer one packs behind the fields known here is left alone.
 
     Raises:
         ValueError: the bytes are no whole number of records, or an index points outside ``names``.
     """
-    if record_bytes not in (FIRST_RECORD_BYTES, RECORD_BYTES) and record_bytes < RECORD_BYTES:
+    fields = _BY_BYTES.get(record_bytes)
+    if fields is None and record_bytes < RECORD_BYTES:
         raise ValueError(f"live records: of {record_bytes} bytes each, which no edge packs")
     if len(packed) % record_bytes:
         raise ValueError(f"live records: {len(packed)} bytes are no multiple of {record_bytes}")
-    first = record_bytes == FIRST_RECORD_BYTES
-    layout = struct.Struct(_FIRST if first else f"{_RECORD.format}{record_bytes - RECORD_BYTES}x")
+    layout = struct.Struct(fields or f"{_RECORD.format}{record_bytes - RECORD_BYTES}x")
     count = len(names)
     for (
         sequence,
@@ -235,4 +245,5 @@ def unpack(packed: bytes, names: Sequence[str], record_bytes: int = RECORD_BYTES
             aborted_by,
             flags,
             names[environment] if environment != _NO_NAME else "",
+            more[1] if len(more) > 1 else math.nan,
         )

@@ -150,6 +150,9 @@ class Judge:
         self.live_requests.update(record.pool for record in records)
         self.instruments.live(records)
 
+    def overhead(self, seconds: Sequence[float]) -> None:
+        self.instruments.overhead(seconds)
+
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
         log.warning("an edge is ahead of us", extra={"edge": edge.incarnation, "epoch": epoch})
         self.publisher.ahead(epoch)

@@ -45,6 +45,7 @@ class ClientConnection:
         "exchange",
         "held",
         "keep_alive",
+        "read_at",
         "started",
         "started_unix_s",
         "transport",
@@ -74,6 +75,8 @@ class ClientConnection:
         self._via = Via(b"", b"http", False)
         self._ask: Ask | None = None  # the last one
         self.started = 0.0
+        self.read_at = 0.0
+        """When the ask's head was whole: ``started``, unless it came in pieces."""
 
     # -- called by the transport ---------------------------------------------------------------
 
@@ -140,7 +143,7 @@ class ClientConnection:
         if partial is None:
             end = data.find(b"\r\n\r\n")
             if end > 0 and data[0] != _CR:
-                self.started = monotonic()
+                self.started = self.read_at = monotonic()
                 self.ask = states.ASK[self.ask][states.BYTES]
                 self._begin(data[: end + 4], data[end + 4 :])
                 return
@@ -159,6 +162,7 @@ class ClientConnection:
         limit = self._edge.limits.head_bytes
         if end >= 0:
             self._partial = None
+            self.read_at = monotonic()
             whole = bytes(partial)
             self._begin(whole[: end + 4], whole[end + 4 :])
             return

@@ -296,6 +296,7 @@ class Edge:
                 aborted_by,
                 0,
                 "",
+                nan,
             )
         except Exception:
             self.shadow_failed()

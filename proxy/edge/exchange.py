@@ -58,6 +58,10 @@ class Exchange:
     upstream: UpstreamConnection | None = None
     first_byte_s = _NAN
     flags = 0
+    overhead_s = 0.0
+    """Time spent in the edge: from the ask's head read to its writing to the pool, and from the answer's head
+    read to its writing to the client, with what came along of either. Neither the dial nor a wait for a peer
+    is in it, nor what later pieces take."""
     flipped = False
     """Its tenant was sent elsewhere while it was under way, and its pool may not finish it."""
     interim = 0
@@ -110,7 +114,7 @@ class Exchange:
         ask = self.ask
         first = b"".join((ask.block, ask.forwarded, b"x-request-id: ", self.request_id, b"\r\n\r\n", body))
         self.sent = [first]
-        self._attempt(self.started)
+        self._attempt(self.client.read_at)
 
     def _attempt(self, now: float, *, fresh: bool = False) -> None:
         """Send what was kept so far on an idle connection, or on a new one."""
@@ -128,6 +132,7 @@ class Exchange:
         self.answer = states.ANSWER[self.answer][states.DIAL]
         client = self.client
         client.deadline = now + self.edge.timeouts.connect_s
+        self.overhead_s += monotonic() - now
         if client.ask != states.ASK_DONE:
             client.hold(client.HOLD_DIAL)  # an ask that is whole needs no pause, and its client may hang up
         self._dial = self.edge.dialer.dial(endpoint, self)
@@ -169,6 +174,7 @@ class Exchange:
         self.answer = states.ANSWER[self.answer][states.SEND]
         self.sent_at = now
         upstream.write(sent[0] if len(sent) == 1 else b"".join(sent))
+        self.overhead_s += monotonic() - now
         client = self.client
         if client.write_paused:
             upstream.pause_reading()
@@ -211,13 +217,12 @@ class Exchange:
         if self.ask.minor:
             self.client.write(answer.block + b"\r\n")
 
-    def final_answer(self, answer: Answer, first: bytes) -> None:
-        """The final head, and what came of the body in the same read."""
+    def final_answer(self, answer: Answer, first: bytes, now: float) -> None:
+        """The final head, and what came of the body in the same read, at ``now``."""
         client = self.client
         edge = self.edge
         if answer.status in _RETRYABLE and self._go_elsewhere():
             return
-        now = monotonic()
         if edge.router.refuges and self.pool is edge.router.home and answer.status not in _RETRYABLE:
             edge.router.home_answered(self.tenant)
         self.sent = None
@@ -248,7 +253,9 @@ class Exchange:
             )
             client.write(out)
             self.response_bytes += len(out)
-            self._answered(b"" if length else first, now)
+            end = monotonic()
+            self.overhead_s += end - now
+            self._answered(b"" if length else first, end)
             return
         head = b"".join((answer.block, framing, b"x-request-id: ", self.request_id, b"\r\n\r\n"))
         reader = self.answer_reader = answer_body(length, self.ask.minor)
@@ -257,6 +264,7 @@ class Exchange:
             head += reader.feed(first)
         client.write(head)
         self.response_bytes += len(head)
+        self.overhead_s += monotonic() - now
         if reader.done:
             self._answered(reader.rest, now)
 
@@ -490,6 +498,7 @@ class Exchange:
                 ABORTED_BY_FLIP if self.flipped else aborted_by,
                 self.flags,
                 self.environment,
+                _NAN if self.first_byte_s != self.first_byte_s else self.overhead_s,
             )
         except Exception:
             edge.shadow_failed()

@@ -57,9 +57,11 @@ class ShadowPort(Protocol):
         aborted_by: int,
         flags: int,
         environment: str,
+        overhead_s: float,
     ) -> None:
         """One live request is over. ``aborted_by`` and ``flags`` are those of ``proxy.live``, and so is
-        ``environment``: what the answer's head told of who gave it."""
+        ``environment``: what the answer's head told of who gave it. ``overhead_s``: see
+        ``Exchange.overhead_s``; NaN where no byte came."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from proxy.edge import states
@@ -112,6 +113,7 @@ class UpstreamConnection:
     # ------------------------------------------------------------------------------------------
 
     def _read_head(self, exchange: Exchange, data: bytes) -> None:
+        now = monotonic()
         if exchange.answer == states.WAITING:
             exchange.answer = states.ANSWER[states.WAITING][states.FIRST_BYTE]
             self._partial = b""
@@ -135,7 +137,7 @@ class UpstreamConnection:
                 self.keep_alive = answer.keep_alive
                 if self.endpoint.health.failures:
                     self.endpoint.health.answered()
-                exchange.final_answer(answer, data)
+                exchange.final_answer(answer, data, now)
                 return
             if answer.status == 101:
                 if not (exchange.ask.websocket and answer.websocket):

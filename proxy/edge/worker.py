@@ -70,6 +70,7 @@ class NoJudge:
         aborted_by: int,
         flags: int,
         environment: str,
+        overhead_s: float,
     ) -> None:
         return
 

@@ -49,7 +49,7 @@ class EdgeLink:
     begin: Callable[[], int]
     offer: Callable[[int, CaptureHead, bytes], None]
     drop: Callable[[int, DropReason], None]
-    live: Callable[[float, str, str, str, int, float, float, int, int, int, int, str], None]
+    live: Callable[[float, str, str, str, int, float, float, int, int, int, int, str, float], None]
 
     def __init__(
         self, settings: EdgeSettings, on_table: TableListener, clock: Callable[[], float] = time.monotonic

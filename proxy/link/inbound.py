@@ -17,6 +17,7 @@ from proxy.live import (
     FLAG_RETRIED,
     FLAG_SAMPLED,
     FLAG_STREAMED,
+    RawRecord,
     unpack,
 )
 
@@ -58,28 +59,34 @@ def capture_of(capture: pb.Capture) -> Capture:
     )
 
 
-def records_of(batch: pb.Batch) -> list[LiveRecord]:
-    """A batch's live records, in its order."""
-    return [
-        LiveRecord(
-            sequence=raw.sequence,
-            started_unix_s=raw.started_unix_s,
-            tenant=raw.tenant,
-            pool=raw.pool,
-            endpoint=raw.endpoint,
-            status=raw.status,
-            first_byte_s=raw.first_byte_s,
-            total_s=raw.total_s,
-            request_bytes=raw.request_bytes,
-            response_bytes=raw.response_bytes,
-            aborted_by=ABORTED_BY[raw.aborted_by],
-            retried=bool(raw.flags & FLAG_RETRIED),
-            canary=bool(raw.flags & FLAG_CANARY),
-            sampled=bool(raw.flags & FLAG_SAMPLED),
-            streamed=bool(raw.flags & FLAG_STREAMED),
-            drawable=bool(raw.flags & FLAG_DRAWABLE),
-            environment=raw.environment,
-            environment_by_probe=not batch.record_bytes,
-        )
-        for raw in unpack(batch.live_records, batch.names, batch.record_bytes or FIRST_RECORD_BYTES)
-    ]
+def live_of(batch: pb.Batch) -> tuple[list[LiveRecord], list[float]]:
+    """A batch's live records, in its order, and what its edge itself added to each, in seconds or NaN."""
+    overheads: list[float] = []
+    records: list[LiveRecord] = []
+    for raw in unpack(batch.live_records, batch.names, batch.record_bytes or FIRST_RECORD_BYTES):
+        overheads.append(raw.overhead_s)
+        records.append(_record(raw, by_probe=not batch.record_bytes))
+    return records, overheads
+
+
+def _record(raw: RawRecord, *, by_probe: bool) -> LiveRecord:
+    return LiveRecord(
+        sequence=raw.sequence,
+        started_unix_s=raw.started_unix_s,
+        tenant=raw.tenant,
+        pool=raw.pool,
+        endpoint=raw.endpoint,
+        status=raw.status,
+        first_byte_s=raw.first_byte_s,
+        total_s=raw.total_s,
+        request_bytes=raw.request_bytes,
+        response_bytes=raw.response_bytes,
+        aborted_by=ABORTED_BY[raw.aborted_by],
+        retried=bool(raw.flags & FLAG_RETRIED),
+        canary=bool(raw.flags & FLAG_CANARY),
+        sampled=bool(raw.flags & FLAG_SAMPLED),
+        streamed=bool(raw.flags & FLAG_STREAMED),
+        drawable=bool(raw.flags & FLAG_DRAWABLE),
+        environment=raw.environment,
+        environment_by_probe=by_probe,
+    )

@@ -11,6 +11,7 @@ cannot count anything twice; one whose fate is unknown when the edge ends is lef
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from itertools import chain
@@ -128,6 +129,7 @@ class Outbox:
         aborted_by: int,
         flags: int,
         environment: str = "",
+        overhead_s: float = math.nan,
     ) -> None:
         """Queue one :class:`comparator.records.LiveRecord`, or count it as lost where there is no room."""
         self._live.add(
@@ -143,6 +145,7 @@ class Outbox:
             aborted_by,
             flags,
             environment,
+            overhead_s,
         )
         if not self._asked:
             self._ask(1)

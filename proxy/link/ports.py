@@ -21,6 +21,10 @@ class LinkSink(Protocol):
         """One batch of live records of one edge incarnation, in order."""
         ...
 
+    def overhead(self, seconds: Sequence[float]) -> None:
+        """What the edge itself added to each of them; NaN where it did not measure it."""
+        ...
+
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
         """An edge uses a newer table than ours: publish one with an epoch above ``epoch``, or it obeys no
         more."""

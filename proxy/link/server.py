@@ -27,7 +27,7 @@ from proxy.edge.settings import LinkTLS
 from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.channel import bind_server, open_server
 from proxy.link.flip import Flip
-from proxy.link.inbound import capture_of, counts_of, identity_of, records_of
+from proxy.link.inbound import capture_of, counts_of, identity_of, live_of
 from proxy.link.pb import link_pb2 as pb
 from proxy.link.pb.link_pb2_grpc import LinkServicer, add_LinkServicer_to_server
 from proxy.link.ports import LinkSink, PastReader, no_past
@@ -192,7 +192,7 @@ class LinkServer:
     async def take(self, batch: pb.Batch) -> None:
         """Count a batch and hand it to the sink, once. Raises ValueError for one that breaks the protocol."""
         identity = identity_of(batch.edge)
-        records = records_of(batch)
+        records, overheads = live_of(batch)
         captures = [capture_of(capture) for capture in batch.captures]
         sequences = [capture.sequence for capture in captures]
         if len(set(sequences)) != len(sequences) or not batch.batch:
@@ -211,6 +211,7 @@ class LinkServer:
                     self._hand_over(identity, capture)
             if records and batch.batch > self._live_taken.get(identity.incarnation, 0):
                 self._sink.live(records)
+                self._sink.overhead(overheads)
 
     def _hand_over(self, identity: EdgeIdentity, capture: Capture) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -59,6 +60,7 @@ class Live:
     aborted_by: int
     flags: int
     environment: str = ""
+    overhead_s: float = math.nan
 
 
 class MemoryPort:

@@ -66,6 +66,7 @@ class ListSink:
     def __init__(self) -> None:
         self.captures: list[tuple[EdgeIdentity, Capture]] = []
         self.records: list[LiveRecord] = []
+        self.overheads: list[float] = []
         self.ahead: list[tuple[str, int]] = []
         self.gone: list[tuple[str, EdgeCounts]] = []
         self.told_rolled_back: list[tuple[str, dict[str, int]]] = []
@@ -75,6 +76,9 @@ class ListSink:
 
     def live(self, records: Sequence[LiveRecord]) -> None:
         self.records.extend(records)
+
+    def overhead(self, seconds: Sequence[float]) -> None:
+        self.overheads.extend(seconds)
 
     def epoch_ahead(self, edge: EdgeIdentity, epoch: int) -> None:
         self.ahead.append((edge.incarnation, epoch))

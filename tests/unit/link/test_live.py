@@ -16,6 +16,7 @@ from proxy.live import (
     MAX_NAMES,
     ODD_ENVIRONMENT,
     RECORD_BYTES,
+    SECOND_RECORD_BYTES,
     LivePacker,
     unpack,
 )
@@ -40,6 +41,7 @@ names = st.text(max_size=20)
             st.integers(0, len(ABORTED_BY) - 1),
             st.integers(0, 255),
             names,
+            st.floats(allow_nan=True, width=32),
         ),
         max_size=20,
     )
@@ -64,6 +66,7 @@ def test_records_come_back_as_they_went(rows: list[tuple]) -> None:  # type: ign
             raw.aborted_by,
             raw.flags,
             raw.environment,
+            raw.overhead_s,
         )
         for raw in raws
     ]
@@ -137,6 +140,17 @@ def test_records_of_an_edge_that_knows_no_environments_are_read() -> None:
         (201, ""),
         (202, ""),
     ]
+
+
+def test_records_of_an_edge_that_measures_no_overhead_are_read() -> None:
+    packer = LivePacker(2)
+    packer.add(1.0, "t", "p", "e", 200, 0.1, 0.2, 1, 2, 0, 0, "sha256:a", 0.25)
+    packed, names = packer.take()
+    (now,) = unpack(packed, names)
+    assert now.overhead_s == 0.25
+    (then,) = unpack(packed[:SECOND_RECORD_BYTES], names, SECOND_RECORD_BYTES)
+    assert (then.status, then.environment) == (200, "sha256:a")
+    assert math.isnan(then.overhead_s)
 
 
 def test_what_a_newer_edge_packs_behind_is_left_alone() -> None:
