@@ -10,6 +10,7 @@ import msgspec
 from comparator.comparison import Comparison
 from comparator.misfit import misfit_of
 from policies.gates import KINDS
+from policies.gates.token_equality import TokenEquality
 from policies.levels import ask, levels_of
 from policies.policy import Policy
 from policies.verdict import Answer
@@ -24,6 +25,8 @@ class GateSaid(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     performance: bool = False
     """It asks how fast, and nothing about answers."""
+    equal_tokens: bool = False
+    """It asks for equal tokens, which is more than the statistical level does."""
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +112,7 @@ def stored(rows: Iterable[Mapping[str, Any]], policy: Mapping[str, Any] | None) 
                 n=row.n,
                 reason=row.reason,
                 performance=_of_performance(row.gate),
+                equal_tokens=KINDS.get(row.gate) is TokenEquality,
             )
             for row in newest.values()
         ),
@@ -143,6 +147,7 @@ class Judging:
                     n=one.n,
                     reason=one.reason,
                     performance=gates[name].performance,
+                    equal_tokens=isinstance(gates[name], TokenEquality),
                 )
                 for name, one in said.items()
             ),

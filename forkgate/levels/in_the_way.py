@@ -106,6 +106,16 @@ def gate(name: str, reason: str, weight: Weight) -> Obstacle:
     )
 
 
+def asks_for_more(name: str) -> Obstacle:
+    """A gate of the token level failed, which decides nothing at this one."""
+    return _missing(
+        Level.STATISTICAL,
+        f"gate {name}",
+        "it failed, and asks for equal tokens: of distributions that says nothing",
+        "give --policy NAME, one of this level (`open-answers`, `sampling`)",
+    )
+
+
 def left_out(seen: Seen) -> list[Obstacle]:
     """What was compared and does not count, and why: nobody should look for it in vain."""
     told: list[tuple[str, str, str]] = []

@@ -178,7 +178,9 @@ def _statistical(
     of_others = verdicts is not None and not verdicts.computed and not seen.only_ours
     if of_others:
         verdicts = None
-    failed = () if verdicts is None else verdicts.saying(Answer.FAIL)
+    all_failed = () if verdicts is None else verdicts.saying(Answer.FAIL)
+    # Tokens may differ where distributions do not: one that wants them equal asks of another level.
+    failed = [one for one in all_failed if not one.equal_tokens]
     if verdicts is not None and failed:
         told = f"policy {verdicts.policy}: {in_the_way.listed([one.gate for one in failed])} failed"
         return _answer(level, Can.NO, told), [
@@ -200,8 +202,10 @@ def _statistical(
         for one in verdicts.saying(Answer.INCONCLUSIVE, Answer.ERROR)
     ]
     missing += [in_the_way.gate(name, "has said nothing yet", Weight.MISSING) for name in verdicts.silent]
+    missing += [in_the_way.asks_for_more(one.gate) for one in all_failed]
     count = len(verdicts.gates) + len(verdicts.silent)
-    told = f"policy {verdicts.policy}: {len(missing)} of {count} gates do not pass yet"
+    yet = "" if all_failed else " yet"
+    told = f"policy {verdicts.policy}: {len(missing)} of {count} gates do not pass{yet}"
     return _answer(level, Can.YES, told), missing
 
 

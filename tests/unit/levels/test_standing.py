@@ -140,6 +140,23 @@ class TestStatistical:
         assert found.answers[Level.STATISTICAL].can is Can.NO
         assert found.of(Level.STATISTICAL)[0].weight is Weight.SEEN
 
+    def test_a_gate_that_wants_equal_tokens_rules_nothing_out_here(self) -> None:
+        rows = [{**ROW, "gate": "token_equality", "answer": "fail"}, {**ROW, "gate": "length"}]
+        seen = Seen(between=Prompts(equal=5, forked=5), greedy=10)
+        found = standing(seen=seen, verdicts=stored(rows, None))
+        statistical = found.answers[Level.STATISTICAL]
+        assert (statistical.can, statistical.shown) == (Can.YES, False)
+        assert statistical.why == "policy sha256:p: 1 of 2 gates do not pass"
+        assert "asks for equal tokens" in found.of(Level.STATISTICAL)[0].why
+        assert found.answers[Level.TOKEN].can is Can.NO
+
+    def test_a_failed_gate_of_this_level_rules_it_out_beside_one_of_tokens(self) -> None:
+        rows = [{**ROW, "gate": name, "answer": "fail"} for name in ("token_equality", "length")]
+        seen = Seen(between=Prompts(equal=5, forked=5), greedy=10)
+        found = standing(seen=seen, verdicts=stored(rows, None))
+        assert found.answers[Level.STATISTICAL].can is Can.NO
+        assert found.answers[Level.STATISTICAL].why == "policy sha256:p: length failed"
+
     def test_a_silent_gate_keeps_the_others_from_showing_it(self) -> None:
         verdicts = Verdicts(
             policy="p",
@@ -225,7 +242,7 @@ class TestVerdicts:
             judging.add(one)
         assert judging.verdicts().passed
         judging.add(comparison(pair(right_ids=(9,))))
-        assert judging.verdicts().saying(Answer.FAIL)
+        assert [one.equal_tokens for one in judging.verdicts().saying(Answer.FAIL)] == [True]
 
     def test_of_hashes_no_gate_that_reads_token_ids_says_anything(self) -> None:
         found = said(Answer.PASS, gate="sampling").not_of_hashes(("sampling",))
