@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import orjson
@@ -18,6 +18,7 @@ import orjson
 from comparator.comparison import Comparison
 from comparator.evidence import EvidenceReader, Keyring
 from comparator.evidence.export import HEAD_KEYS, read_comparisons
+from comparator.misfit import misfit_of
 from engines.identity import artifact, artifact_json, record
 from engines.identity.artifact import ArtifactRecord
 from engines.identity.canonical import CanonicalError, parse
@@ -151,6 +152,30 @@ def _of_documents(documents: Iterable[tuple[Path, Any]], text: str, name: str) -
     )
 
 
+class _Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answered on one arm, as a bundle's head tells it."""
+
+    pools: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+    artifacts: tuple[str, ...] = ()
+
+
+class _OfPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    name: str | None = None
+    digest: str | None = None
+    gates: tuple[str, ...] = ()
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a bundle's first line; other keys are for other readers."""
+
+    bundle: Literal["evidence/1"] = "evidence/1"
+    baseline: _Answered = _Answered()
+    candidate: _Answered = _Answered()
+    policy: _OfPolicy | None = None
+    verdicts: tuple[dict[str, Any], ...] = ()
+
+
 class Evidence:
     """Comparisons, and what was written before them. Use as ``with``.
 
@@ -163,6 +188,11 @@ class Evidence:
         """``keys`` is asked where the file is a store, whose values may be sealed."""
         self.path = path
         self._reader: EvidenceReader | None = None
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise BadSource(
+                f"--evidence {shown(path)}: is a pipe or a device, and it is read several times: "
+                "write it to a file first"
+            )
         try:
             with path.open("rb") as file:
                 is_store = file.read(len(_SQLITE)) == _SQLITE
@@ -171,7 +201,7 @@ class Evidence:
         if is_store:
             self._reader = EvidenceReader(path, keys())
         self.rollout = self._rollout(rollout)
-        self.head: Mapping[str, Any] = {}
+        self.head = _Head()
         self._documents: list[Mapping[str, Any]] = []
         self._read_head()
 
@@ -207,8 +237,8 @@ class Evidence:
 
     def verdicts(self) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]:
         """Stored verdicts, as plain data, and the policy that they are of."""
-        policy = self.head.get("policy")
-        return list(self.head.get("verdicts") or ()), policy if isinstance(policy, Mapping) else None
+        policy = self.head.policy
+        return list(self.head.verdicts), None if policy is None else msgspec.to_builtins(policy)
 
     def side(self, arm: str) -> Side:
         """``baseline`` or ``candidate`` of a bundle: the environment that its answers were signed by."""
@@ -220,23 +250,22 @@ class Evidence:
         if self._reader is not None and self.rollout is None:
             known = ", ".join(self._reader.rollouts())
             raise BadSource(f"--rollout: {self.path} knows {known}: whose baseline and candidate are meant?")
-        told = self.head.get(arm)
-        told = told if isinstance(told, Mapping) else {}
+        told = self.head.baseline if arm == "baseline" else self.head.candidate
         environments, artifacts = (
-            [(self.path, one) for one in self._documents if one.get("digest") in (told.get(kind) or ())]
-            for kind in ("environments", "artifacts")
+            [(self.path, one) for one in self._documents if one.get("digest") in digests]
+            for digests in (told.environments, told.artifacts)
         )
         if len(environments) == 1 and len(artifacts) > 1:
             # A pool's files were recorded more than once: those count that its engine says it serves.
-            served = environments[0][1].get("fields", {}).get("artifact.digest")
+            fields = environments[0][1].get("fields")
+            served = fields.get("artifact.digest") if isinstance(fields, Mapping) else None
             artifacts = [one for one in artifacts if one[1]["digest"] == served]
         if not environments and not artifacts:
             raise BadSource(
                 f"--evidence {shown(self.path)}: has no record of the {arm}: give A and B; or let the engine "
                 "serve its record (the reference engine, or forkgate's plugin)"
             )
-        pools: list[Any] = list(told.get("pools") or ())
-        name = str(pools[0]) if len(pools) == 1 else arm
+        name = told.pools[0] if len(told.pools) == 1 else arm
         return _of_documents([*environments, *artifacts], f"{self.path} ({arm})", name)
 
     def _lines(self) -> Iterator[bytes]:
@@ -246,13 +275,23 @@ class Evidence:
         with self.path.open("rb") as file:
             yield from file
 
+    def _head(self, document: Mapping[str, Any]) -> _Head:
+        try:
+            return msgspec.convert(document, _Head)
+        except msgspec.ValidationError as error:
+            found = misfit_of(error)
+            raise BadSource(
+                f"--evidence {shown(self.path)}: its head is none: {found.path}: {found.text}; "
+                "`forkgate evidence export` writes one"
+            ) from error
+
     def _read_head(self) -> None:
         for line in filter(bytes.strip, self._lines()):
             document = _head_line(line)
             if document is None:
                 return
             if "bundle" in document:
-                self.head = document
+                self.head = self._head(document)
             elif "record" in document:
                 self._documents.append(document)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -386,3 +387,46 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+HOSTILE = {
+    "verdicts that are no list": {"verdicts": "abc"},
+    "an arm that is a list": {"baseline": []},
+    "pools that are a number": {"baseline": {"pools": 5}},
+    "a pool without a name": {"candidate": {"pools": [{}]}},
+    "digests that are a number": {"baseline": {"environments": 3}},
+    "a policy that is a number": {"policy": 3},
+    "gates without names": {"policy": {"gates": [1]}},
+    "a version to come": {"bundle": "evidence/2"},
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_bundle_whose_head_is_forged_is_told_and_never_a_traceback(
+    what: str, tmp_path: pathlib.Path
+) -> None:
+    bundle = tmp_path / "bundle.ndjson"
+    record = {"record": "forkgate/environment/1", "digest": "sha256:x", "fields": 7}
+    lines = [{"bundle": "evidence/1", **HOSTILE[what]}, record]
+    bundle.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = compare("--evidence", bundle, status=2)
+    assert "its head is none: " in told.output
+
+
+def test_a_bundle_with_forged_records_is_told_and_never_a_traceback(tmp_path: pathlib.Path) -> None:
+    bundle = tmp_path / "bundle.ndjson"
+    arm = {"environments": ["sha256:x"], "artifacts": ["q", "z"]}
+    lines = [
+        {"bundle": "evidence/1", "baseline": arm, "candidate": arm},
+        {"record": environment_record.RECORD, "digest": "sha256:x", "fields": 7},
+        {"record": "other", "digest": "q"},
+        {"record": "other", "digest": "z"},
+    ]
+    bundle.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert "fields: must be an object" in compare("--evidence", bundle, status=2).output
+
+
+def test_evidence_from_a_pipe_is_refused_for_it_is_read_more_than_once(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    told = compare("a", "b", "--evidence", tmp_path / "pipe", status=2)
+    assert "write it to a file first" in told.output
