@@ -41,7 +41,7 @@ rollouts:
     start: on_load
     shadow_stage: {{skip: true}}
     steps: [{{tenants: [acme]}}]
-telemetry: {{prometheus: {{host: 127.0.0.1, port: 0}}}}
+telemetry: {{prometheus: {{host: 127.0.0.1, port: 0}}, tenant_attribute: true}}
 """
 
 MARK = "FORKGATE_TEST_DIRECTORY"
