@@ -14,7 +14,8 @@ class PoolWatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     the pool could not take everything back, no step is taken."""
 
     every_s: Annotated[float, Meta(ge=0.05, le=3_600)] = 15.0
-    """Between two looks. A pool that was lost has to pass two in a row before steps go on."""
+    """Between two looks. A pool that was lost is looked at every 2 s at least, and has to pass twice in a row
+    before steps go on."""
     slowest_s: Annotated[float, Meta(gt=0, le=600)] = 30.0
     """A look's whole answer may take this long at an endpoint; slower is as good as gone."""
     tokens: Annotated[int, Meta(ge=1, le=64)] = 4

@@ -34,6 +34,8 @@ WATCHED_STAGES = (*JUDGED_STAGES, Stage.PROMOTED)
 """In these a rollout may be rolled back with live traffic, or be about to move some."""
 GOOD_LOOKS = 2
 """In a row, before a pool that was lost counts as ready again."""
+LOST_S = 2.0
+"""Between two looks at a pool that is not ready, at most: a person waits for it."""
 LOAD_TIMEOUT_S = 3.0
 IDLE_S = 0.2
 """Between two questions whether a pool is to be watched now."""
@@ -170,11 +172,12 @@ class PoolWatch:
             if not self._candidates(pool) or self._unknown(pool):
                 await asyncio.sleep(min(every_s, IDLE_S))
                 continue
+            ready = False
             try:
-                await self.look(pool)
+                ready = (await self.look(pool)).ready
             except Exception:
                 log.exception("a pool could not be looked at, tried again", extra={"pool": pool})
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(every_s if ready else min(every_s, LOST_S))
 
     def _unknown(self, pool: str) -> bool:
         """A judge that has just started knows no model to ask for yet: its first probes are under way."""
