@@ -14,13 +14,18 @@ LLAMACPP_STAMP := $(LLAMACPP)/.installed
 PEERS := .venv-bench
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test engines test-engines test-engines-all check bench proto schema chart capture lock clean
+.PHONY: demo test test-faults engines test-engines test-engines-all check bench proto schema chart capture lock clean
 
 demo: $(STAMP)
 	$(BIN)/forkgate demo $(DEMO_ARGS)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# Every fault by name on a real `forkgate serve` under load, with a table at the end: docs/faults.md.
+# FAULTS_ARGS="--only NAME" plays one of them.
+test-faults: $(STAMP)
+	$(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
 # The reference engine and a real vLLM.
 test-engines: $(STAMP) $(VLLM_STAMP)

@@ -45,7 +45,7 @@ def run(rows: Sequence[Row], *, keep: Path | None = None) -> list[Figures]:
         sys.stderr.write(f"{row.name}: {row.says}\n")
         sys.stderr.flush()
         with tempfile.TemporaryDirectory(prefix="faults-") as made:
-            directory = Path(made) if keep is None else keep / row.name
+            directory = Path(made) if keep is None else keep / f"{row.name}-{int(time.time())}"
             directory.mkdir(parents=True, exist_ok=True)
             figures = asyncio.run(played(row, directory))
         done.append(figures)

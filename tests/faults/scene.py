@@ -44,7 +44,7 @@ class Scene:
             self._load = Load(self.one, clients=CLIENTS)
         return self._load
 
-    async def calm(self, seconds: float = CALM_S) -> None:
+    async def calm(self, seconds: float) -> None:
         """The same load without the fault: what an answer takes here and now."""
         await self.load.more()  # connections and caches are warm, memory is taken
         begun = time.monotonic()
@@ -209,6 +209,7 @@ async def play(
     *,
     rollback_after: bool = True,
     prepare: Act | None = None,
+    calm_s: float = CALM_S,
     **options: Any,
 ) -> None:
     """One row: a calm, the fault, and then, unless the fault had one, a rollback that must last.
@@ -216,6 +217,7 @@ async def play(
     Args:
         act: what happens while the load goes on, from the calm on.
         prepare: before the load.
+        calm_s: how long the load is measured without the fault.
         options: of :class:`Stack`.
     """
     options.setdefault("shadow", SHADOW)
@@ -229,7 +231,7 @@ async def play(
                 await prepare(scene)
             watching = asyncio.create_task(scene.watch())
             async with scene.load:
-                await scene.calm()
+                await scene.calm(calm_s)
                 await act(scene)
                 scene.grown()
                 if rollback_after:

@@ -90,8 +90,6 @@ async def checkpoint(figures: Figures, directory: Path) -> None:
             kept = file.read_bytes()
             await asyncio.sleep(2.5)  # twice the time between two checkpoints
             assert file.read_bytes() == kept, "a checkpoint was written on a full disk"
-            json.loads(kept)
-            assert any(line["event"] == "rollout states are not kept" for line in it.one.log())
             before = json.loads(kept)["rollouts"][0]["state"]["evidence"]
             await it.another_judge()
         found = await it.show()

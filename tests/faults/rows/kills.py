@@ -196,17 +196,22 @@ async def edge(figures: Figures, directory: Path) -> None:
     await play(figures, directory, act)
 
 
+LIVES_S = 240.0
+"""A row that starts a judge again and again: each takes seconds on a busy machine."""
+
 ROWS = (
-    ("judge-killed-states", "kill -9 of the judge in each state of a rollout", in_every_state),
+    ("judge-killed-states", "kill -9 of the judge in each state of a rollout", in_every_state, LIVES_S),
     (
         "judge-killed-rollback",
         "kill -9 of the judge at each write of a rollback",
         at_every_write_of_a_rollback,
+        LIVES_S,
     ),
     (
         "judge-killed-promotion",
         "kill -9 of the judge at each write of a promotion",
         at_every_write_of_a_promotion,
+        LIVES_S,
     ),
     ("edge-killed", "kill -9 of edges, one after the other", edge),
 )
