@@ -365,7 +365,7 @@ class LlamaCppEngine(OpenAIEngine):
     def _decoded(self, body: bytes | None, kind: type[_Answer], path: str) -> _Answer:
         try:
             return msgspec.json.decode(body or b"", type=kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise EngineInvalid(self.base_url, f"{path}: {error}") from error
 
 

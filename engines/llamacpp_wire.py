@@ -174,7 +174,7 @@ class LlamaDecoder:
         for payload in payloads:
             try:
                 event = _event(payload)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise EngineInvalid(self._where, f"an event is not what was asked for: {error}") from error
             if event.error is not None:
                 told = event.error.get("message") if isinstance(event.error, dict) else None

@@ -175,7 +175,7 @@ class OpenAIEngine:
             body = await self.endpoint.get("/v1/models")
             try:
                 models = msgspec.json.decode(body or b"", type=_Models).data
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise EngineInvalid(self.base_url, f"/v1/models: {error}") from error
             named = [card for card in models if self._model_name in (None, card.id)]
             if not named:
@@ -209,7 +209,7 @@ class OpenAIEngine:
                 told = msgspec.json.decode(await self.endpoint.get(path) or b"", type=_Batch)
         except TimeoutError:
             return _no_steps(f"the engine did not tell it within {_STEPS_S:g} s")
-        except (EngineError, msgspec.DecodeError) as error:
+        except (EngineError, msgspec.DecodeError, RecursionError) as error:
             return _no_steps(str(error))
         if told.unknown is not None:
             return _no_steps(told.unknown)

@@ -270,7 +270,7 @@ class SglangEngine(OpenAIEngine):
     def _decoded(self, body: bytes | None, kind: Any, path: str) -> Any:
         try:
             return msgspec.json.decode(body or b"", type=kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise EngineInvalid(self.base_url, f"{path}: {error}") from error
 
 

@@ -71,7 +71,7 @@ class SglangDecoder(StreamDecoder):
                 break
             try:
                 event = _event(payload)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise EngineInvalid(self._where, f"an event is not what was asked for: {error}") from error
             self._read(event, received_s, steps)
         return steps

@@ -375,6 +375,6 @@ def _error_message(body: bytes) -> str:
         message = error.get("message", error.get("detail")) if isinstance(error, dict) else error
         if isinstance(message, str):
             return message
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     return body.decode("utf-8", "replace") or "no explanation"

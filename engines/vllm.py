@@ -258,7 +258,7 @@ class VllmEngine(OpenAIEngine):
                 (rendered,) = msgspec.json.decode(told, type=list[_Rendered])
             else:
                 rendered = msgspec.json.decode(told, type=_Rendered)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise EngineInvalid(self.base_url, f"{path}: {error}") from error
         return Encoding(
             token_ids=tuple(rendered.token_ids),
@@ -307,7 +307,7 @@ class VllmEngine(OpenAIEngine):
         answer = await self.endpoint.post("/tokenize", asked)
         try:
             tokenized = msgspec.json.decode(answer or b"", type=_Tokenized)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise EngineInvalid(self.base_url, f"/tokenize: {error}") from error
         return self._said(call, tokenized, await self._template_of(call))
 
@@ -333,7 +333,7 @@ class VllmEngine(OpenAIEngine):
             if told is not None:
                 try:
                     template = msgspec.json.decode(told, type=_TokenizerInfo).chat_template
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, RecursionError) as error:
                     raise EngineInvalid(self.base_url, f"/tokenizer_info: {error}") from error
             if template is None:
                 self._template = Fact(
@@ -369,5 +369,5 @@ def _version(told: bytes | None) -> str | None:
         return None
     try:
         return msgspec.json.decode(told, type=_Version).version
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None

@@ -331,7 +331,7 @@ def _known_defaults(where: str, model: Any) -> dict[str, float]:
     told = model.default_sampling_params_json or "{}"
     try:
         return msgspec.json.decode(told, type=dict[str, float])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise EngineInvalid(where, f"GetModelInfo: default_sampling_params_json: {error}") from error
 
 

@@ -182,7 +182,7 @@ class StreamDecoder(abc.ABC):
                 break
             try:
                 chunk = self._decode(payload)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise EngineInvalid(self._where, f"an event is not what was asked for: {error}") from error
             if chunk.error is not None:
                 raise EngineUnavailable(self._where, f"the stream reports an error: {_told(chunk.error)}")
@@ -259,7 +259,7 @@ class StreamDecoder(abc.ABC):
             raise EngineInvalid(self._where, f"logprobs are missing at token {self._tokens}")
         try:
             self._steps_of(self._tops(given, token_ids), token_ids, text, received_s, steps)
-        except (UnsoundLogprobs, msgspec.DecodeError, TypeError) as error:
+        except (UnsoundLogprobs, msgspec.DecodeError, RecursionError, TypeError) as error:
             raise EngineInvalid(self._where, f"logprobs near token {self._tokens}: {error}") from error
 
     def _steps_of(
@@ -336,7 +336,7 @@ class CompletionDecoder(StreamDecoder):
                 return None
             top_ids, top_values = ordered_unique(tuple(top), [*top.values()])
             return Step(token_id, own(logprob), top_ids, top_values, received_s, choice.text)
-        except (msgspec.DecodeError, UnsoundLogprobs, TypeError, ValueError, AttributeError):
+        except (msgspec.DecodeError, RecursionError, UnsoundLogprobs, TypeError, ValueError, AttributeError):
             return None
 
     def _decode(self, payload: bytes) -> Chunk:

@@ -164,7 +164,7 @@ def _decoded(number: int, raw: bytes | str) -> _Line | None:
     """None for a line that is no comparison and says so: a bundle's head, records and erasures."""
     try:
         plain = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, RecursionError) as exc:
         raise ExportLineError(number, f"not JSON: {exc}") from exc
     if isinstance(plain, dict) and not HEAD_KEYS.isdisjoint(plain) and "comparison" not in plain:
         return None

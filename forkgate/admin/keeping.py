@@ -125,7 +125,7 @@ class KeepingRoutes:
 def _erase(body: bytes) -> Erase:
     try:
         asked = msgspec.json.decode(body, type=Erase)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Refused(400, f"body: {error}") from None
     if (asked.tenant is None) == (asked.id is None):
         raise Refused(400, "say what to erase: exactly one of tenant and id")

@@ -102,7 +102,7 @@ def read_wish(body: bytes) -> Wish:
         raise FinalError(f"answered more than {MAX_ANSWER_BYTES} bytes")
     try:
         wish = msgspec.json.decode(body, type=Wish)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError):
         raise FinalError('answered neither {"allow": true} nor {"allow": false, "reason": ...}') from None
     return Wish(allow=wish.allow, reason=printable(wish.reason))
 

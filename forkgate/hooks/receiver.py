@@ -11,7 +11,7 @@ import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_exponential_jitter
 
 from forkgate.config.hooks import OnSilence
-from forkgate.hooks.delivery import Address, AgainError, HookError, Wish, read_wish
+from forkgate.hooks.delivery import Address, AgainError, FinalError, HookError, Wish, read_wish
 from forkgate.hooks.notices import Notice
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,9 @@ class Receiver:
                 )
                 return Wish(allow=True, reason=f"did not answer, and on_silence is go: {error}")
             return error
+        except Exception as error:  # a bug must not leave a step without an answer, asked every second
+            log.exception("a hook could not be asked", extra={"hook": self.section.name})
+            return FinalError(f"could not be asked: {type(error).__name__}")
 
     async def close(self, drain_s: float) -> None:
         """Deliver what waits, for so long at most; what is left is lost and told."""

@@ -166,6 +166,11 @@ def test_a_bad_line_says_which_and_where(bad, said):
     assert said in refused(changed("comparison.capture_id", "capture"), bad)
 
 
+def test_what_is_nested_without_end_is_no_json():
+    with pytest.raises(ExportLineError, match="line 1: not JSON"):
+        list(read_comparisons([b'{"comparison": ' + b"[" * 100_000]))
+
+
 def test_what_is_no_json_says_so():
     with pytest.raises(ExportLineError, match="line 1: not JSON"):
         list(read_comparisons([b"{"]))

@@ -193,3 +193,11 @@ def test_a_stream_that_ends_without_a_finish_reason_broke_off(done: bool) -> Non
     decoder.feed([payload(completion_event([(7, TOP)]))] + [DONE] * done, 0.1)
     with pytest.raises(EngineUnavailable, match="after 1 tokens, unfinished"):
         decoder.finish()
+
+
+@pytest.mark.parametrize("kind", [CompletionDecoder, ChatDecoder, GenerateDecoder])
+def test_an_event_that_is_nested_without_end_is_refused(kind: type[StreamDecoder]) -> None:
+    """A parser that gives up on depth is the engine's fault, and no bug of ours."""
+    deep = b'{"choices": [], "x": ' + b"[" * 100_000
+    with pytest.raises(EngineInvalid, match="recursion"):
+        kind("http://e", depth=2, prompt=PROMPT).feed([deep], 0.1)

@@ -282,6 +282,16 @@ def test_export_streams_every_pair_oldest_first(tmp_path: Path) -> None:
     served(tmp_path, test)
 
 
+def test_a_body_nested_without_end_is_a_bad_request(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        deep = b'{"reason": "r", "tenant": ' + b"[" * 60_000
+        for path in ("/v1/evidence/erase", "/v1/rollouts/r/pause"):
+            status, told = await ask("POST", path, deep)
+            assert status == 400, told
+
+    served(tmp_path, test)
+
+
 def test_an_export_whose_client_leaves_closes_no_store_under_a_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

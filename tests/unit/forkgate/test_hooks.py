@@ -356,6 +356,11 @@ def test_https_receiver_needs_a_trusted_certificate(tmp_path: Path) -> None:
             "freeze [2J until Monday",
         ),
         (answer(200, b'{"allow": false}'), False, "no reason was given"),
+        (
+            answer(200, b'{"allow": true, "why": ' + b"[" * 60_000),
+            False,
+            'gave no answer: answered neither {"allow": true} nor',
+        ),
         (answer(200, b"<html>log in</html>"), False, 'gave no answer: answered neither {"allow": true} nor'),
         (answer(204), False, "gave no answer: answered neither"),
         (answer(200, b'{"allow": "yes"}'), False, "gave no answer: answered neither"),
