@@ -63,7 +63,11 @@ class Relay:
         if self._cut:
             writer.transport.abort()
             return
-        judge_reader, judge_writer = await asyncio.open_unix_connection(str(self._behind))
+        try:
+            judge_reader, judge_writer = await asyncio.open_unix_connection(str(self._behind))
+        except OSError:  # a killed judge
+            writer.transport.abort()
+            return
         self._writers |= {writer, judge_writer}
         for one, other in ((reader, judge_writer), (judge_reader, writer)):
             task = asyncio.create_task(self._pass_on(one, other))
