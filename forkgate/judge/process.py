@@ -184,7 +184,7 @@ class JudgeProcess:
             Replayer(config, fleet, self.paths.evidence, writer.keys),
         )
         admin = AdminServer(self.paths.admin_socket, views, config.admin)
-        views.page = page
+        views.page, views.outlet = page, outlet
         views.pool_watch = pool_watch
         await self._listen(admin, page, server)
         fleet.start()

@@ -22,7 +22,7 @@ from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.settings import JudgeSettings
 from forkgate.state.paths import StatePaths
 from forkgate.supervisor.plan import sidecar_name
-from forkgate.telemetry import MetricsPage
+from forkgate.telemetry import MetricsPage, Outlet
 from policies.rollout import (
     Abort,
     Advance,
@@ -67,6 +67,7 @@ class Views:
         self.evidence_keys: Keyring = judge.writer.keys
         self.keeping: KeepingPort = EvidenceKeeping(judge.writer)
         self.page: MetricsPage | None = None
+        self.outlet: Outlet | None = None
         self.pool_watch: PoolWatch | None = None
 
     async def status(self) -> dict[str, Any]:
@@ -173,6 +174,8 @@ class Views:
             found.append(f"{self._judge.writer.notes_lost} drops or verdicts could not be kept")
         if self.page is not None and self.page.trouble is not None:
             found.append(f"running without metrics: {self.page.trouble}")
+        if self.outlet is not None and self.outlet.trouble is not None:
+            found.append(f"running without a collector: {self.outlet.trouble}")
         if self._judge.hooks is not None:
             found += self._judge.hooks.troubles()
         keeper = self._judge.publisher.keeper

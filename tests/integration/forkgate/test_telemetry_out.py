@@ -188,7 +188,7 @@ def test_without_a_clients_context_the_edge_invents_none_and_no_tenant_is_told(t
     asyncio.run(asyncio.wait_for(test(), 100))
 
 
-# -- a collector that is no good ------------------------------------------------------------------------------
+# -- a collector that is no good -----------------------------------------------------------------------------
 
 
 def outlet(endpoint: str, protocol: OtlpProtocol, **more: Any) -> Outlet:
