@@ -24,9 +24,11 @@ from comparator.evidence import (
     key_of,
 )
 from comparator.records import Arm, Fact
+from engines.identity import canonical
 from engines.identity import record as environment_record
 from engines.identity.record import Identity
 from forkgate.cli.app import app
+from forkgate.levels import sources
 from tests.support.artifacts import model_folder
 from tests.support.exchanges import comparison, pair
 
@@ -430,3 +432,23 @@ def test_evidence_from_a_pipe_is_refused_for_it_is_read_more_than_once(tmp_path:
     os.mkfifo(tmp_path / "pipe")
     told = compare("a", "b", "--evidence", tmp_path / "pipe", status=2)
     assert "write it to a file first" in told.output
+
+
+def test_of_a_bundle_given_as_a_side_only_records_are_parsed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred megabytes of comparisons stand behind two records."""
+    parsed: list[bytes] = []
+
+    def parse(text: bytes) -> Any:
+        parsed.append(text)
+        return canonical.parse(text)
+
+    monkeypatch.setattr(sources, "parse", parse)
+    lines = tmp_path / "bundle.ndjson"
+    lines.write_bytes(b'{"record": "other"}\n' + b'{"capture_id": "c"}\n' * 1000)
+    assert "no record is in it" in compare(lines, lines, status=2).output
+    assert len(parsed) == 2  # the file as one value, and its one record
+    lines.write_bytes(b'{"capture_id": "c"}\n' * 1000)
+    compare(lines, lines, status=2)
+    assert len(parsed) == 2
