@@ -104,7 +104,8 @@ class Checkpoints:
         self._writer = writer
         self._saved: dict[str, Any] = {}
         self._told: dict[str, int] = {}
-        self._failed = False
+        self.trouble: str | None = None
+        """Why the last save failed, in words."""
         self._disk = threading.Lock()
         self.spent: Callable[[str], dict[str, int]] = lambda _rollout: {}
         """Shadow tokens of today, by tenant; the mirror's, once there is one."""
@@ -152,11 +153,11 @@ class Checkpoints:
             # On a thread: a disk that stalls must not hold up a flip.
             await asyncio.to_thread(self._write, file)
         except OSError as error:
-            if not self._failed:
+            if self.trouble is None:
                 log.error("rollout states are not kept", extra={"error": str(error)})
-            self._failed = True
+            self.trouble = f"rollout states are not kept, a judge that starts now knows older ones: {error}"
             return
-        self._failed = False
+        self.trouble = None
         self._saved = now
 
     def _write(self, file: File) -> None:

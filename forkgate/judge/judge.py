@@ -101,7 +101,7 @@ class Judge:
         self.publisher = publisher
         self.writer = writer
         self.instruments = instruments
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self.flips: deque[FlipDone] = deque(maxlen=FLIPS_KEPT)
         self.live_requests: Counter[str] = Counter()
         """Live requests by pool since this judge started."""
@@ -146,7 +146,7 @@ class Judge:
         decided_s = time.monotonic()
         records = self.attribute(records)
         asked = self.desk.observe_live(records, time.time())
-        self._carry_out(asked, decided_s, *self._checkpoints.taken())
+        self._carry_out(asked, decided_s, *self.checkpoints.taken())
         self.live_requests.update(record.pool for record in records)
         self.instruments.live(records)
 

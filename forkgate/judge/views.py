@@ -172,6 +172,8 @@ class Views:
             found.append(self._judge.writer.trouble)
         if self._judge.writer.notes_lost:
             found.append(f"{self._judge.writer.notes_lost} drops or verdicts could not be kept")
+        if self._judge.checkpoints.trouble is not None:
+            found.append(self._judge.checkpoints.trouble)
         if self.page is not None and self.page.trouble is not None:
             found.append(f"running without metrics: {self.page.trouble}")
         if self.outlet is not None and self.outlet.trouble is not None:

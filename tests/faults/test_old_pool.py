@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proxy.mirror.places import QUIET_S
 from tests.support.bounded import BoundedEngine
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stack
 from tests.support.waiting import eventually
 
 SLOTS = 3
+QUIET_S = 5.0
 NAME = "old-to-new"
 
 
@@ -32,7 +32,7 @@ def test_a_rollback_into_a_full_pool_sheds_shadows_first_and_then_queues_and_los
     async def main() -> None:
         old, new, third = (BoundedEngine(name, SLOTS, pause_s=0.01) for name in ("old", "new", "third"))
         async with old.serving(), new.serving(), third.serving():
-            one = Stack(tmp_path, old.url, new.url, percent=0.0)
+            one = Stack(tmp_path, old.url, new.url, percent=0.0, shadow={"quiet_s": QUIET_S})
             one.config["pools"].append({"name": "third", "endpoints": [third.url]})
             one.config["rollouts"].append(
                 {

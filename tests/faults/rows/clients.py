@@ -62,8 +62,6 @@ MALFORMATIONS: dict[str, Make] = {
     ),
 }
 """None of them is a request, whatever the draw: each must be refused."""
-BROKEN_BODY = frozenset({"a chunk size in words"})
-"""The head is one; the fault comes when the engine may have been asked already."""
 
 
 async def malformed(figures: Figures, directory: Path) -> None:

@@ -90,6 +90,8 @@ async def checkpoint(figures: Figures, directory: Path) -> None:
             kept = file.read_bytes()
             await asyncio.sleep(2.5)  # twice the time between two checkpoints
             assert file.read_bytes() == kept, "a checkpoint was written on a full disk"
+            troubles = (await it.one.status())["troubles"]
+            assert any("rollout states are not kept" in trouble for trouble in troubles), troubles
             before = json.loads(kept)["rollouts"][0]["state"]["evidence"]
             await it.another_judge()
         found = await it.show()

@@ -234,3 +234,20 @@ def test_events_that_are_left_out_for_their_number_are_told(
         assert record.missing == "1-6"  # type: ignore[attr-defined]
 
     run(main())
+
+
+def test_states_that_the_disk_refuses_are_a_trouble_until_it_takes_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path / "state") as bench:
+            await evidence(bench, 0, 1)
+            in_the_way = bench.paths.rollouts.with_name("rollouts.json.new")
+            in_the_way.mkdir()
+            await bench.checkpoints.save()
+            assert bench.checkpoints.trouble is not None
+            assert "rollout states are not kept" in bench.checkpoints.trouble
+            in_the_way.rmdir()
+            await bench.checkpoints.save()
+            assert bench.checkpoints.trouble is None
+            assert bench.paths.rollouts.exists()
+
+    run(main())
