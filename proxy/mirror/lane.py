@@ -63,8 +63,8 @@ class Lane:
         self._ledger = ledger
         self._notes = notes
         self._queue = CaptureQueue(rollout.settings, sources.monotonic)
-        self._baseline = Picker(rollout.baseline, sources.monotonic)
-        self._candidate = Picker(rollout.candidate, sources.monotonic)
+        self._baseline = Picker(rollout.baseline, sources.monotonic, rollout.settings.quiet_s)
+        self._candidate = Picker(rollout.candidate, sources.monotonic, rollout.settings.quiet_s)
         self._room = Room(rollout, self.budget, self._baseline, self._candidate, sources)
         self._tracer = tracer if tracer is not None else NoTracer()
         self._shared = Shared(

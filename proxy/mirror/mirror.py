@@ -97,8 +97,8 @@ class Mirror:
         """Live work comes back to this pool, so every shadow arm there makes room, at once: those of all
         rollouts that ask the pool, unless they run on endpoints of their own (``shadow_endpoints``).
 
-        Nothing starts there again until no request has waited at it for
-        :data:`proxy.mirror.places.QUIET_S`. Questions that were under way are dropped as ``pool_busy``.
+        Nothing starts there again until no request has waited at it for ``quiet_s``. Questions that were
+        under way are dropped as ``pool_busy``.
 
         Args:
             why: in words, for drops and for what is told meanwhile.

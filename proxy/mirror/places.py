@@ -10,11 +10,8 @@ from comparator.records import Fact
 from proxy.mirror.load import PoolLoads
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool
 
-QUIET_S = 5.0
-"""How long a pool that live work came back to has to be without a waiting request before a shadow starts
-there."""
 UNTOLD_S = 30.0
-"""The same for endpoints that do not tell whether requests wait: since the work came back."""
+"""How long a pool that live work came back to is left alone where it does not tell whether requests wait."""
 
 
 class _Yielded(msgspec.Struct):
@@ -63,8 +60,14 @@ class Place:
 class Picker:
     """Picks endpoints of one pool, the least loaded by our own count."""
 
-    def __init__(self, pool: ShadowPool, monotonic: Callable[[], float]) -> None:
+    def __init__(self, pool: ShadowPool, monotonic: Callable[[], float], quiet_s: float) -> None:
+        """
+        Args:
+            quiet_s: how long a pool that live work came back to has to be without a waiting request before a
+                shadow starts there.
+        """
         self.pool = pool
+        self._quiet_s = quiet_s
         self.loads = PoolLoads(pool, monotonic)
         self._taken = [0] * len(pool.endpoints)
         self._turn = 0
@@ -155,13 +158,13 @@ class Picker:
             yielded.quiet_since_s = now_s
         quiet_s = 0.0 if yielded.quiet_since_s is None else now_s - yielded.quiet_since_s
         untold = yielded.quiet_since_s is None and not any(told)
-        if quiet_s >= QUIET_S or (untold and now_s - yielded.since_s >= UNTOLD_S):
+        if quiet_s >= self._quiet_s or (untold and now_s - yielded.since_s >= UNTOLD_S):
             self._yielded = None
             return None
         waiting = sum(one or 0 for one in told)
         return (
             f"pool {self.pool.name}: {yielded.why}; shadows start again once no request has waited there for "
-            f"{QUIET_S:g} s ({waiting} wait)"
+            f"{self._quiet_s:g} s ({waiting} wait)"
         )
 
     async def close(self) -> None:

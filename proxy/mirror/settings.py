@@ -65,6 +65,9 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The same, in bytes of body."""
     queue_age_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
     """Longest wait (``too_old``): a copy of traffic of minutes ago no longer shares its load."""
+    quiet_s: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 5.0
+    """After live work came back to a pool by a rollback, which stops every arm there: no arm starts until no
+    request has waited at it for this long. Endpoints that tell no queue are left alone for 30 s."""
     decoded_bytes: Annotated[int, msgspec.Meta(ge=1_024, le=2**30)] = 8_388_608
     """A body after gzip or deflate; more is ``unsupported``. Stops decompression bombs."""
     arm_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 120.0

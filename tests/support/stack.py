@@ -80,6 +80,7 @@ class Stack(Sidecar):
                         "logprobs": 3,
                         "tokens_per_second": 1e6,
                         "arm_timeout_s": 5,
+                        "quiet_s": 0.2,
                         **(shadow or {}),
                     },
                     "start": "on_load",

@@ -11,6 +11,7 @@ from typing import Any
 from comparator.evidence import EvidenceReader
 from forkgate.judge.recompute import Recomputed, recompute
 from tests.support.saboteur import StubProcess
+from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stubs
 from tests.support.waiting import eventually
 
@@ -69,7 +70,11 @@ class Road:
             if (await self.show())["compared"] >= goal:
                 return
             await self.ask(("acme", "globex")[number % 2])
-        await self.one.until(f"{goal} pairs", compared=goal)
+
+        async def there() -> bool:
+            return bool((await self.show())["compared"] >= goal)
+
+        await eventually_async(there, f"{goal} pairs")
 
     async def quiet(self) -> None:
         """Everything that was asked since the start is compared."""

@@ -11,11 +11,13 @@ import pytest
 from engines.base import Capability, EngineUnavailable, Finish, Load, Prompt, Steps
 from proxy.mirror import Dropped, Sources
 from proxy.mirror.arm import LOWEST_PRIORITY
-from proxy.mirror.places import QUIET_S, UNTOLD_S
+from proxy.mirror.places import UNTOLD_S
 from tests.support.engines import EVERYTHING, FakeEndpoint, FakeEngine, fake_step, load, probe, stalled
 from tests.support.mirror import Rig, rig, sample_ask
 from tests.support.waiting import eventually
 
+QUIET_S = 5.0
+"""The default of ``quiet_s``."""
 WHY = "live work comes back: another is rolled back"
 
 
