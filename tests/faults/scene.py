@@ -140,6 +140,11 @@ class Scene:
         (gate,) = (one for one in (await self.show())["verdicts"] if one["gate"] == "token_equality")
         return int(gate["n"])
 
+    async def live_at_engines(self) -> int:
+        """Live requests that either engine was asked."""
+        counts = [await stub.counts() for stub in (self.old, self.new)]
+        return sum(one["live"] for one in counts)
+
     # -- looks --------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
