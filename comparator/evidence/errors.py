@@ -19,6 +19,8 @@ class EvidenceError(ComparatorError):
     def __init__(self, path: Path | str, message: str) -> None:
         super().__init__(f"evidence {path}: {message}")
         self.path = str(path)
+        self.message = message
+        """Without the path before it."""
 
 
 class EvidenceUnavailable(EvidenceError):  # noqa: N818

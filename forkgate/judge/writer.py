@@ -115,6 +115,8 @@ class EvidenceWriter:
         self._next_open = 0.0
         self.trouble: str | None = None
         """Why nothing can be kept now; None while all is well."""
+        self._why: str | None = None
+        """The same without the path, which must not come before it once more each time it is told."""
         self.notes_lost = 0
         self.size_bytes = 0
         """Of the store's file, looked at by the thread."""
@@ -151,7 +153,7 @@ class EvidenceWriter:
         def committed(_store: EvidenceStore) -> None:
             # Its transaction has just been tried, on this thread. What failed waits on the left again.
             if self._notes_gone < place:
-                raise EvidenceError(self._path, self.trouble or "not kept yet")
+                raise EvidenceError(self._path, self._why or "not kept yet")
 
         await self._ask(committed, limit_s)
 
@@ -357,7 +359,7 @@ class EvidenceWriter:
             return self._store
         now = time.monotonic()
         if now < self._next_open:
-            raise EvidenceError(self._path, self.trouble or "not open")
+            raise EvidenceError(self._path, self._why or "not open")
         try:
             self._store = EvidenceStore(self._path, self._max_bytes, keys=self.keys, kept=self._kept)
         except EvidenceError as error:
@@ -370,12 +372,12 @@ class EvidenceWriter:
     def _failed(self, error: EvidenceError) -> None:
         if self.trouble is None:
             log.error("evidence is not kept", extra={"error": str(error)})
-        self.trouble = str(error)
+        self.trouble, self._why = str(error), error.message
 
     def _well(self) -> None:
         if self.trouble is not None:
             log.info("evidence is kept again")
-        self.trouble = None
+        self.trouble = self._why = None
 
     def _keep_notes(self, notes: list[Note]) -> None:
         with self._wake:

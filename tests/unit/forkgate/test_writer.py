@@ -185,6 +185,23 @@ def test_nothing_is_kept_after_the_close(tmp_path: Path) -> None:
         assert reader.ledger_counts("e").dropped == {"too_old": 1}
 
 
+def test_trouble_that_is_told_again_and_again_does_not_grow(tmp_path: Path) -> None:
+    async def test() -> None:
+        (tmp_path / "evidence.db").mkdir()
+        writer = EvidenceWriter(tmp_path / "evidence.db", 100_000_000)
+        writer.start()
+        told = set()
+        for _ in range(10):
+            with pytest.raises(EvidenceError) as caught:
+                await writer.status()
+            told.add(str(caught.value))
+        assert len(told) == 1
+        assert str(writer.trouble).count("evidence.db") == 1
+        await writer.close(5)
+
+    run(test())
+
+
 def test_past_of_a_broken_store_is_empty_so_that_live_records_still_come_in(tmp_path: Path) -> None:
     async def main() -> None:
         (tmp_path / "evidence.db").write_bytes(b"no database " * 1_000)
