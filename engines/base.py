@@ -14,6 +14,7 @@ import msgspec
 
 from comparator.records import Fact, Sampling, Step
 from engines.identity import Identity
+from engines.identity.artifact import ArtifactRecord
 
 
 class CallKind(enum.StrEnum):
@@ -127,6 +128,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for every answer of this endpoint; no value of :data:`OF_ONE_ANSWER`."""
     record: Identity | None = None
     """The environment record that the engine makes of itself, its digest checked; None: it serves none."""
+    artifact: ArtifactRecord | None = None
+    """The record of the files that it serves, checked alike; None: it serves none."""
 
 
 class EngineError(Exception):

@@ -29,7 +29,8 @@ from engines.base import (
     Prompt,
     Steps,
 )
-from engines.identity import Identity, UnknownField
+from engines.identity import Identity, UnknownField, artifact_json
+from engines.identity.artifact import ArtifactRecord
 from engines.identity.canonical import CanonicalError, parse
 from engines.identity.environment import LIKELY, row_of
 from engines.identity.record import from_json
@@ -200,6 +201,20 @@ class OpenAIEngine:
             return from_json(parse(body))
         except (CanonicalError, BadRecord) as error:
             raise EngineInvalid(self.base_url, f"/forkgate/identity: {error}") from error
+
+    async def own_artifact(self) -> ArtifactRecord | None:
+        """The record of the files that the engine serves; None where it serves none.
+
+        Raises:
+            EngineError: also for a record whose digest is not that of its content.
+        """
+        body = await self.endpoint.get("/forkgate/artifact", optional=True)
+        if body is None:
+            return None
+        try:
+            return artifact_json.from_json(parse(body))
+        except (CanonicalError, BadRecord) as error:
+            raise EngineInvalid(self.base_url, f"/forkgate/artifact: {error}") from error
 
     async def _steps_of(self, request_id: str, tokens: int) -> dict[str, Fact]:
         """Batch size and place of the step that gave each token, as the engine kept them; or why not."""

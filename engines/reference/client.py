@@ -75,6 +75,7 @@ class ReferenceEngine(OpenAIEngine):
             max_logprobs=found.max_logprobs,
             facts={**facts, "template_sha256": await self._template_sha256()},
             record=record,
+            artifact=await self.own_artifact(),
         )
 
     async def encode(self, call: Call) -> Encoding:

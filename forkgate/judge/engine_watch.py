@@ -20,6 +20,7 @@ from comparator.evidence import RecordSeen
 from comparator.records import EngineSample
 from engines.base import OF_ONE_ANSWER, EngineError, EngineUnavailable, Load, Probe
 from engines.identity import Identity
+from engines.identity.artifact import ArtifactRecord
 from forkgate.endpoint import Endpoint
 from forkgate.fleet import Fleet
 from forkgate.judge.provenance import DIGEST, NONE_TOLD
@@ -51,7 +52,8 @@ class EngineWatch:
         self._states = states
         self._listener = listener
         self.on_record: Callable[[RecordSeen], None] | None = None
-        """Told of the environment record that a probe found, each time: where it was seen, and when last."""
+        """Told of each environment or artifact record that a probe found, each time: where it was seen, and
+        when last."""
         self._generated: dict[str, int | float] = {}
         """URL → tokens that its engine had generated; a smaller number is another start."""
         fleet.on_probe = self.probed
@@ -60,9 +62,9 @@ class EngineWatch:
     def probed(self, pool: str, endpoint: Endpoint) -> None:
         """A probe has been answered."""
         assert endpoint.probe is not None
-        record = endpoint.probe.record
-        if record is not None and self.on_record is not None:
-            self.on_record(_seen(pool, endpoint.url, record))
+        for record in (endpoint.probe.record, endpoint.probe.artifact):
+            if record is not None and self.on_record is not None:
+                self.on_record(_seen(pool, endpoint.url, record))
         facts = facts_of(endpoint.probe)
         if DIGEST not in facts:
             told = endpoint.answerer.digest
@@ -145,7 +147,7 @@ def facts_of(probe: Probe) -> dict[str, str]:
     return facts
 
 
-def _seen(pool: str, url: str, record: Identity) -> RecordSeen:
+def _seen(pool: str, url: str, record: Identity | ArtifactRecord) -> RecordSeen:
     document = record.to_json()
     return RecordSeen(
         kind=document["record"],

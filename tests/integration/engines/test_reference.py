@@ -360,6 +360,10 @@ def test_its_adapter_finds_every_capability(engine: EngineProcess) -> None:
     assert probe.has == frozenset(Capability)
     assert (probe.model, probe.max_logprobs) == ("tiny", 50)
     assert probe.facts["environment_digest"].value == engine.digest
+    assert probe.record is not None
+    assert probe.artifact is not None  # both travel with the evidence
+    assert probe.record.digest == engine.digest
+    assert probe.record.fields["artifact.digest"] == probe.artifact.digest
     assert probe.facts["identity.precision.dtype"].value == "float32"
     assert "identity.os.kernel" not in probe.facts  # told by the digest; facts stand in every exchange
     assert OF_ONE_ANSWER.isdisjoint(probe.facts)  # a later answer's batch is not the probe's

@@ -11,7 +11,8 @@ import msgspec
 from comparator.evidence import RecordSeen
 from comparator.records import EngineSample, Fact
 from engines.base import Engine, EngineOptions, EngineUnavailable, Load, Probe
-from engines.identity import Identity
+from engines.identity import Identity, artifact_json
+from engines.identity.artifact import ArtifactRecord
 from engines.identity.canonical import parse
 from engines.identity.record import from_json
 from forkgate.fleet import Fleet
@@ -23,6 +24,7 @@ from tests.support.waiting import eventually
 from tests.unit.policies.test_rollout import plan
 
 RECORD = Identity(fields={"engine": "vllm"}, about={"captured_at": "2026-11-30"})
+ARTIFACT = ArtifactRecord(files=(), templates=(), image={"unknown": "not given"}, about={})
 
 
 class Told:
@@ -39,7 +41,7 @@ class Told:
 
 class Recorded(FakeEngine):
     async def probe(self) -> Probe:
-        return msgspec.structs.replace(await super().probe(), record=RECORD)
+        return msgspec.structs.replace(await super().probe(), record=RECORD, artifact=ARTIFACT)
 
 
 class Silent(FakeEngine):
@@ -171,21 +173,24 @@ def test_samples_say_which_environment_was_there(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_record_that_an_engine_serves_is_handed_on_whole(tmp_path: Path) -> None:
+def test_records_that_an_engine_serves_are_handed_on_whole(tmp_path: Path) -> None:
     async def main() -> None:
         records: list[RecordSeen] = []
         fleet = Fleet(config(tmp_path), lambda base_url, _options, **_tls: Recorded(base_url))
         watch = EngineWatch(fleet, list, Told())
         watch.on_record = records.append
         fleet.start()
-        await eventually(lambda: len(records) == 2)
+        await eventually(lambda: len(records) == 4)
         await fleet.close()
         assert {(one.pool, one.endpoint) for one in records} == {
             ("old", "http://127.0.0.1:9001"),
             ("new", "http://127.0.0.1:9002"),
         }
         for one in records:
-            assert (one.kind, one.digest) == ("environment/1", RECORD.digest)
-            assert from_json(parse(one.document)) == RECORD
+            if one.kind == "environment/1":
+                assert (from_json(parse(one.document)), one.digest) == (RECORD, RECORD.digest)
+            else:
+                told = artifact_json.from_json(parse(one.document))
+                assert (one.kind, told, one.digest) == ("artifact/1", ARTIFACT, ARTIFACT.digest)
 
     asyncio.run(main())
