@@ -27,6 +27,7 @@ from tests.helm.charts import (
     rendered,
     values_of,
 )
+from tests.support.certificates import Authority
 
 ALL = (*SETS, "example")
 OPERATORS_OWN = {"Certificate", "PrometheusRule", "ServiceMonitor"}
@@ -210,6 +211,8 @@ def test_edges_are_not_given_what_only_the_judge_reads() -> None:
 def test_forkgate_takes_the_configuration_that_the_chart_makes(name: str, part: str, tmp_path: Path) -> None:
     text = configuration(rendered(name), part)
     (config,) = read_yaml(text)
+    authority = Authority(tmp_path)
+    certificate = authority.issue("judge")
     # The files that the pod would mount; the reader asks that they exist. Policies are read in full.
     pod = next(pod for pod, one in _ours(name) if one["args"] == [part]) if name != "sidecar" else None
     for file in sorted(set(re.findall(r"/etc/forkgate/[\w./-]+", text))):
@@ -217,6 +220,9 @@ def test_forkgate_takes_the_configuration_that_the_chart_makes(name: str, part: 
         target.parent.mkdir(parents=True, exist_ok=True)
         if "/policies/" in file:
             target.write_text(shipped_text("audit"))
+        elif "/admin/" in file and target.suffix in (".crt", ".key"):  # the reader loads them
+            given = {"tls.crt": certificate.cert_file, "tls.key": certificate.key_file}
+            target.write_bytes(Path(given.get(target.name, authority.cert_file)).read_bytes())
         else:
             target.write_text("x")
         if pod is not None:

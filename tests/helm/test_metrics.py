@@ -105,7 +105,7 @@ class Overloaded(FakeVllm):
 
 
 async def _scraped_after_a_hard_day(directory: Path) -> Exported:
-    """A sidecar that met each thing that has a metric of its own: a scrape of it."""
+    """A sidecar that met each thing that has a metric of its own: scrapes of it."""
     async with FakeVllm().serving() as old, Overloaded(pause_s=0.02).serving() as new:
         one = Sidecar(directory, old.url, new.url, workers=2)
         (directory / "ours.yaml").write_text(shipped_text("audit") + A_GATE_THAT_TESTS)
@@ -120,8 +120,13 @@ async def _scraped_after_a_hard_day(directory: Path) -> Exported:
         try:
             await one.start()
             await _live_traffic(one, new)
+            before = await _scrape(one)  # once a rollout is rolled back, nobody watches its way back
             await _a_rollback_that_one_edge_does_not_hear(one, new)
-            return await _scrape(one)
+            after = await _scrape(one)
+            return {
+                name: before.get(name, set()) | after.get(name, set())
+                for name in before.keys() | after.keys()
+            }
         finally:
             for pid in one.pids("edge 1"):
                 os.kill(pid, signal.SIGCONT)
@@ -153,6 +158,7 @@ async def _live_traffic(one: Sidecar, new: Overloaded) -> None:
         """Before an edge is stopped, which holds what it has not told yet."""
         found = await one.status()
         told = {f"forkgate_{name}_total" for name in ("live_aborted", "live_retried", "shadow_drops")}
+        told.add("forkgate_pool_ready")  # its first look comes once an engine's model is known
         return bool(found["ledger"]["compared"] >= 1 and told <= (await _scrape(one)).keys())
 
     await eventually_async(counted, "a comparison, a drop, and all live records")
@@ -173,7 +179,10 @@ async def _a_rollback_that_one_edge_does_not_hear(one: Sidecar, new: FakeVllm) -
                 ) as response,
             ):
                 await response.read()
-        return "forkgate_flip_unacknowledged_total" in await _scrape(one)
+        # The fork is counted once its pair has come to its end, which may be after the flip.
+        return {"forkgate_flip_unacknowledged_total", "forkgate_shadow_forks_total"} <= (
+            await _scrape(one)
+        ).keys()
 
     await eventually_async(told, "a flip that was not acknowledged")
 
@@ -225,6 +234,7 @@ def test_every_alert_says_how_grave_it_is_and_what_to_do() -> None:
         "ForkgateNoVerdict",
         "ForkgateEvidenceFailing",
         "ForkgateOldPoolLost",
+        "ForkgateTenantsHome",
     } <= set(names)
     for one in alerts():
         assert one["labels"]["severity"] in ("critical", "warning")

@@ -68,6 +68,25 @@ ROWS = (
                 kind="stat",
                 width=6,
             ),
+            Panel(
+                title="Tenants sent home",
+                told="While the others of their rollout stay; each is lifted by a person.",
+                queries=(
+                    (
+                        f"max by (forkgate_rollout) (forkgate_rollout_tenants_home{{{ROLLOUT}}})",
+                        "{{forkgate_rollout}}",
+                    ),
+                ),
+                kind="stat",
+                width=12,
+            ),
+            Panel(
+                title="Old pool could take everything back",
+                told="1 while it could; at 0 no rollout advances, and a rollback would have nowhere to go.",
+                queries=(("min by (forkgate_pool) (forkgate_pool_ready)", "{{forkgate_pool}}"),),
+                kind="stat",
+                width=12,
+            ),
         ),
     ),
     Row(
@@ -322,6 +341,21 @@ ROWS = (
                         "{{forkgate_rollout}}",
                     ),
                 ),
+            ),
+            Panel(
+                title="What an edge adds to the first byte",
+                told="Its own time, without its pool's and its clients'.",
+                queries=tuple(
+                    (
+                        (
+                            f"histogram_quantile({share}, sum by (le) "
+                            f"(rate(forkgate_edge_overhead_seconds_bucket[{RATE}])))"
+                        ),
+                        legend,
+                    )
+                    for share, legend in (("0.5", "half of them under"), ("0.99", "99 of 100 under"))
+                ),
+                unit="s",
             ),
             Panel(
                 title="Evidence on disk",
