@@ -294,6 +294,6 @@ def shadow_pool(config: Config, fleet: Fleet, name: str) -> ShadowPool:
     return ShadowPool(
         name=name,
         endpoints=tuple(fleet.endpoints(name)),
-        dedicated=bool(section.shadow_endpoints),
+        dedicated=bool(section.shadow_endpoints) and not section.beside_edges,
         declared_digest=Digest(digest) if digest is not None else None,
     )

@@ -102,7 +102,11 @@ def _pools(config: Config) -> Found:
 
 
 def _endpoints(path: str, pool: PoolSection) -> Found:
-    for key, urls in (("endpoints", pool.endpoints), ("shadow_endpoints", pool.shadow_endpoints)):
+    for key, urls in (
+        ("endpoints", pool.endpoints),
+        ("shadow_endpoints", pool.shadow_endpoints),
+        ("watch.endpoints", pool.watch.endpoints),
+    ):
         for index, url in enumerate(urls):
             where = f"{path}.{key}[{index}]"
             fault = _url_fault(url)

@@ -18,7 +18,7 @@ from forkgate.config.admin import AdminSection
 from forkgate.config.evidence import EvidenceSection
 from forkgate.config.first_checks import CheckSettings
 from forkgate.config.hooks import HookSection
-from forkgate.config.pool_watch import PoolWatchSettings
+from forkgate.config.pool_watch import PoolWatchSettings, is_loopback
 from forkgate.config.telemetry import Telemetry
 from policies.rollout import InFlight, Observing, ShadowStage, StartBy, Step
 from policies.routes import PoolName, PoolTLS, RolloutName, TenantName
@@ -62,6 +62,21 @@ class PoolSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of the files that are served, as ``forkgate artifact record`` wrote it; kept with the evidence."""
     watch: PoolWatchSettings = PoolWatchSettings()
     """How it is watched while it is the pool that a rollout would go back to."""
+
+    @property
+    def beside_edges(self) -> bool:
+        """Its engines stand beside their edges, each reached on its own machine alone, and
+        ``shadow_endpoints`` are other names of the same engines: shadows displace live work there."""
+        return (
+            bool(self.shadow_endpoints)
+            and all(is_loopback(url) for url in self.endpoints)
+            and not any(is_loopback(url) for url in self.shadow_endpoints)
+        )
+
+    @property
+    def live_for_judge(self) -> tuple[str, ...]:
+        """Where the judge finds the engines that serve live work."""
+        return self.watch.endpoints or (self.shadow_endpoints if self.beside_edges else self.endpoints)
 
 
 class IdentitySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

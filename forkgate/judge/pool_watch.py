@@ -123,7 +123,7 @@ class PoolWatch:
         tls = tls_context(pool)
         server_name = pool.tls.server_name if pool.tls is not None else None
         watched = []
-        for url in (one.rstrip("/") for one in pool.endpoints):
+        for url in (one.rstrip("/") for one in pool.live_for_judge):
             endpoint = shared.get(url)
             if endpoint is None:
                 engine = open_engine(url, pool.engine, tls=tls, server_name=server_name)

@@ -24,7 +24,7 @@ from engines.base import (
 )
 from engines.identity import Identity
 from forkgate.config import Config, loads
-from forkgate.fleet import Fleet
+from forkgate.fleet import Fleet, shadow_pool
 from forkgate.hooks.notices import differences
 from forkgate.judge.pool_watch import PoolFound, PoolWatch
 from policies.rollout import PoolSeen, RolloutState, Stage, start, step
@@ -324,3 +324,29 @@ def test_a_pool_that_never_answered_a_probe_is_no_pool_to_go_back_to(tmp_path: P
         await made.fleet.close()
 
     asyncio.run(main())
+
+
+def test_an_engine_that_only_its_edge_reaches_is_asked_by_its_service(tmp_path: Path) -> None:
+    """The chart's sidecar mode: the judge is not in the engine's pod, and the Service leads to live engines."""
+
+    def sidecar(text: str) -> str:
+        return text.replace(
+            '["http://a:1", "http://b:1"]',
+            '["http://127.0.0.1:8000"], shadow_endpoints: ["http://service:8000"]',
+        )
+
+    async def main(made: Scene) -> None:
+        assert (await made.look()).ready
+        assert len(made.engines["http://service:8000"].prompts) == 1
+        assert not shadow_pool(made.config, made.fleet, "old").dedicated
+
+    scene(main, tmp_path, change=sidecar)
+
+
+def test_the_judge_asks_where_it_is_told_to(tmp_path: Path) -> None:
+    async def main(made: Scene) -> None:
+        assert (await made.look()).ready
+        assert len(made.engines["http://other:1"].prompts) == 1
+        assert made.engines["http://a:1"].prompts == []
+
+    scene(main, tmp_path, endpoints='["http://other:1"]')
