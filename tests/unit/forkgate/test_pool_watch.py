@@ -327,7 +327,7 @@ def test_a_pool_that_never_answered_a_probe_is_no_pool_to_go_back_to(tmp_path: P
 
 
 def test_an_engine_that_only_its_edge_reaches_is_asked_by_its_service(tmp_path: Path) -> None:
-    """The chart's sidecar mode: the judge is not in the engine's pod, and the Service leads to live engines."""
+    """The chart's sidecar mode: the judge is in another pod, and the Service leads to live engines."""
 
     def sidecar(text: str) -> str:
         return text.replace(
