@@ -23,11 +23,15 @@ class BoundedSession(requests.Session):
         super().__init__()
         self._timeout_s = timeout_s
 
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """As ``requests`` does, but ``REQUESTS_CA_BUNDLE`` takes no configured authority's place."""
+        chosen = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies, stream, chosen, cert)
+
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """As ``requests`` does.
 
         Raises:
-            requests.exceptions.InvalidHeader: never
             requests.exceptions.ContentDecodingError: the answer is larger than an answer may be.
             requests.exceptions.ReadTimeout: it was not whole in time.
         """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +18,8 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metr
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as traces_grpc
+
+from tests.support.certificates import Certificate
 
 _REQUESTS: dict[str, Any] = {
     "traces": traces.ExportTraceServiceRequest,
@@ -85,7 +89,7 @@ class Collector:
     # -- servers ------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def over_grpc(self) -> AsyncIterator[Collector]:
+    async def over_grpc(self, tls: Certificate | None = None) -> AsyncIterator[Collector]:
         server = grpc.aio.server()
         for signal, add in (
             ("traces", traces_grpc.add_TraceServiceServicer_to_server),
@@ -93,9 +97,13 @@ class Collector:
             ("logs", logs_grpc.add_LogsServiceServicer_to_server),
         ):
             add(_Service(self, signal), server)
-        port = server.add_insecure_port("127.0.0.1:0")
+        if tls is None:
+            port = server.add_insecure_port("127.0.0.1:0")
+        else:
+            pair = (Path(tls.key_file).read_bytes(), Path(tls.cert_file).read_bytes())
+            port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
         await server.start()
-        self.endpoint = f"http://127.0.0.1:{port}"
+        self.endpoint = f"{'http' if tls is None else 'https'}://localhost:{port}"
         try:
             yield self
         finally:
@@ -103,13 +111,17 @@ class Collector:
             await server.stop(0.1)
 
     @contextlib.asynccontextmanager
-    async def over_http(self) -> AsyncIterator[Collector]:
+    async def over_http(self, tls: Certificate | None = None) -> AsyncIterator[Collector]:
+        context = None
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls.cert_file, tls.key_file)
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post("/v1/{signal}", self._posted)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        self.endpoint = f"{'http' if tls is None else 'https'}://localhost:{runner.addresses[0][1]}"
         try:
             yield self
         finally:

@@ -14,10 +14,11 @@ import pytest
 from aiohttp import web
 from opentelemetry.sdk.metrics import MeterProvider
 
-from forkgate.config.telemetry import Otlp, OtlpProtocol, Signal, Telemetry, Traces
+from forkgate.config.telemetry import Otlp, OtlpProtocol, OtlpTLS, Signal, Telemetry, Traces
 from forkgate.telemetry import Outlet, Tenants, resource_of
 from forkgate.telemetry.exports import BATCH_ITEMS, WAITING_ITEMS
 from proxy.link.values import Capture
+from tests.support.certificates import Authority
 from tests.support.collector import Collector, attributes, points
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async
@@ -274,6 +275,32 @@ def test_a_bad_collector_costs_a_bounded_queue_and_no_wait(protocol: OtlpProtoco
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     try:
         asyncio.run(asyncio.wait_for(test(), 60))
+    finally:
+        logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("protocol", list(OtlpProtocol))
+@pytest.mark.parametrize("known", [True, False])
+def test_a_collector_is_believed_by_its_authority_alone(
+    tmp_path: Path, protocol: OtlpProtocol, known: bool
+) -> None:
+    async def test() -> None:
+        authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+        certificate = authority.issue("localhost")
+        collector = Collector()
+        over = collector.over_grpc if protocol is OtlpProtocol.GRPC else collector.over_http
+        async with over(certificate):
+            trusted = authority if known else stranger
+            out = outlet(collector.endpoint, protocol, tls=OtlpTLS(ca_file=trusted.cert_file))
+            shadow_spans(out, 1)
+            await out.close(5.0)
+        counts = out.counts()
+        assert (counts["traces", "sent"], counts["traces", "refused"]) == ((1, 0) if known else (0, 1))
+        assert len(collector.spans()) == known
+
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    try:
+        asyncio.run(asyncio.wait_for(test(), 30))
     finally:
         logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
 
