@@ -19,6 +19,8 @@ AGAIN_S = 10.0
 """Between two reports of an endpoint that goes back and forth, or tells ever new digests."""
 MIXED_S = 60.0
 """An endpoint that came back to a digest within this time answers from several environments at once."""
+RESTLESS = 5
+"""Changes within that time, each to another digest: no engine is swapped as often."""
 REMEMBERED = 16
 """Digests of one endpoint that are new only once, and changes that are looked back at."""
 NEVER_TOLD = Fact(unknown="neither its answers nor its probe tell an environment digest")
@@ -71,8 +73,16 @@ class Answerer:
 
     def mixed(self, now_unix_s: float) -> tuple[str, ...]:
         """The digests that answer there in turn; empty while it is one."""
-        late = [digest for at, digest in self._changes if now_unix_s - at <= MIXED_S]
+        late = self._late(now_unix_s)
         return tuple(sorted(set(late))) if len(late) > len(set(late)) else ()
+
+    def restless(self, now_unix_s: float) -> bool:
+        """Whether ever new digests answer there, and hardly one twice."""
+        late = self._late(now_unix_s)
+        return len(late) == len(set(late)) >= RESTLESS
+
+    def _late(self, now_unix_s: float) -> list[str]:
+        return [digest for at, digest in self._changes if now_unix_s - at <= MIXED_S]
 
     def _change(self, digest: str, at_unix_s: float) -> bool:
         self.digest, self._since_unix_s = digest, at_unix_s
@@ -101,7 +111,11 @@ def differences(
         probed: URLs of engines that have answered a probe, so that their silence is their own.
     """
     if declared is None:
-        steady = {url: one for url, one in answerers.items() if not one.mixed(now_unix_s)}
+        steady = {
+            url: one
+            for url, one in answerers.items()
+            if not (one.mixed(now_unix_s) or one.restless(now_unix_s))
+        }
         yield from _several(pool, steady)
     for url, answerer in answerers.items():
         mixed = answerer.mixed(now_unix_s)
@@ -109,6 +123,12 @@ def differences(
             yield (
                 f"pool {pool}: {url}: {len(mixed)} environments answer there in turn: {', '.join(mixed)}. Is "
                 "a balancer before them? Name the engines themselves as endpoints"
+            )
+        elif answerer.restless(now_unix_s):
+            # Without the digests: a trouble is logged when its words change.
+            yield (
+                f"pool {pool}: {url}: its answers tell ever new digests, so nothing of it is comparable. "
+                "Does something that changes with every start or request go into its record?"
             )
         elif declared is not None and answerer.digest is None and url in probed:
             yield (

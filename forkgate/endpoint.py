@@ -98,9 +98,13 @@ class Endpoint(LiveEndpoint):
 
     def another(self, why: str) -> None:
         """Probe it soon; one that goes back and forth is known as that already."""
-        if not self.doubted.is_set() and not self.answerer.mixed(time.time()):
+        if not self.doubted.is_set() and not self._back_and_forth():
             log.warning("engine is probed again", extra={"endpoint": self.url, "why": why})
             self.doubted.set()
+
+    def _back_and_forth(self) -> bool:
+        now = time.time()
+        return bool(self.answerer.mixed(now)) or self.answerer.restless(now)
 
     def unlooked_s(self) -> float:
         """Since an answer was looked at for who gave it."""

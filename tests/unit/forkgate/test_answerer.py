@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forkgate.answerer import AGAIN_S, MIXED_S, REMEMBERED, Answerer, differences
+from forkgate.answerer import AGAIN_S, MIXED_S, REMEMBERED, RESTLESS, Answerer, differences
 
 A = "sha256:" + "a" * 64
 B = "sha256:" + "b" * 64
@@ -107,3 +107,24 @@ def test_a_trouble_keeps_its_words_while_answers_go_back_and_forth() -> None:
         said.update(differences("new", None, {"http://0": balanced, "http://1": other}, (), float(at)))
     assert len([line for line in said if "in turn" in line]) == 1
     assert len(said) == 2  # and that the two endpoints differed, before the first had come back
+
+
+def test_an_endpoint_of_ever_new_digests_is_a_trouble_in_the_same_words() -> None:
+    """None of them comes back, so they do not answer in turn; all of its pairs are set aside all the same."""
+    liar, other = Answerer(), Answerer()
+    other.told(A, 1.0)
+    said = set()
+    for at in range(2, 60):
+        liar.told(f"sha256:{at:064x}", float(at))
+        if at >= 10:
+            said.update(differences("new", None, {"http://0": liar, "http://1": other}, (), float(at)))
+    (line,) = said
+    assert "http://0: its answers tell ever new digests" in line
+    assert list(differences("new", None, {"http://0": liar}, (), 60.0 + MIXED_S)) == []
+
+
+def test_an_engine_that_is_swapped_a_few_times_is_not_restless() -> None:
+    engine = Answerer()
+    for at in range(RESTLESS - 1):
+        engine.told(f"sha256:{at:064x}", 1.0 + at)
+    assert not engine.restless(10.0)
