@@ -305,6 +305,34 @@ def test_a_collector_is_believed_by_its_authority_alone(
         logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
 
 
+@pytest.mark.parametrize("protocol", list(OtlpProtocol))
+def test_the_file_wins_over_the_environment_which_fills_what_it_leaves_out(
+    tmp_path: Path, protocol: OtlpProtocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        theirs, ours = Collector(), Collector()
+        async with serving(theirs, protocol), serving(ours, protocol):
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", theirs.endpoint)
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-whose=environment")
+            monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=theirs,deployment.environment=test")
+            headers = tmp_path / "headers"
+            headers.write_text("x-whose=file")
+            for endpoint, file in ((None, None), (ours.endpoint, str(headers))):
+                otlp = Otlp(endpoint=endpoint, protocol=protocol, headers_file=file, signals=(Signal.TRACES,))
+                out = Outlet(Telemetry(otlp=otlp), resource_of("test"), Tenants(None))
+                shadow_spans(out, 1)
+                await out.close(5.0)
+        for collector, whose in ((theirs, "environment"), (ours, "file")):
+            assert [seen["x-whose"] for seen in collector.headers] == [whose]
+            ((_, request),) = collector.requests
+            resource = attributes(request.resource_spans[0].resource)
+            assert resource["service.name"] == "theirs"
+            assert resource["service.instance.id"] == "test"
+            assert resource["deployment.environment"] == "test"
+
+    asyncio.run(asyncio.wait_for(test(), 30))
+
+
 def test_a_missing_credential_is_told_and_the_judge_goes_on(tmp_path: Path) -> None:
     out = outlet("http://127.0.0.1:1", OtlpProtocol.GRPC, headers_file=str(tmp_path / "none"))
     assert out.trouble is not None
