@@ -95,6 +95,7 @@ def first_table(config: Config, last: RouteTable | None, latch: Latch) -> RouteT
         for tenant in latch.tenants.get(rollout.name, {})
     }
     rules = set(mirror_rules(config, stopped))
+    there = {pool.name for pool in config.pools}
     kept = msgspec.structs.replace(
         last,
         home=home,
@@ -105,6 +106,9 @@ def first_table(config: Config, last: RouteTable | None, latch: Latch) -> RouteT
             if allowed.get(tenant) == pool and (tenant, pool) not in sent_home
         },
         mirrors=tuple(rule for rule in last.mirrors if rule in rules),
+        # A pool that was taken out of the file after a rollback is nobody's refuge any more.
+        aborts=tuple(pool for pool in last.aborts if pool in there),
+        refuges={tenant: pool for tenant, pool in last.refuges.items() if pool in there and pool != home},
     )
     if kept == last and last.epoch == floor:
         return last

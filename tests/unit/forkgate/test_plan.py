@@ -45,6 +45,19 @@ def published(epoch: int = 5) -> RouteTable:
     )
 
 
+def test_a_pool_that_leaves_the_file_after_its_rollback_is_no_refuge_and_stops_no_start() -> None:
+    """The pool that a rollback came from stands in the last table; taking it out is what people do next."""
+    after = msgspec.structs.replace(
+        published(5), routes={}, refuges={"acme": "new"}, aborts=("new",), rolled_back={"r": 5}
+    )
+    assert first_table(config(), after, latched()).refuges == {"acme": "new"}
+    lines = TEXT.splitlines()
+    gone = loads("\n".join(lines[: lines.index("rollouts:")]).replace(lines[4], ""))
+    assert [pool.name for pool in gone.pools] == ["old"]
+    table = first_table(gone, after, latched())
+    assert (table.refuges, table.aborts, table.epoch) == ({}, (), 6)
+
+
 def test_first_start_sends_everybody_home() -> None:
     table = first_table(config(), None, Latch())
     assert (table.epoch, table.routes, table.mirrors) == (1, {}, ())
