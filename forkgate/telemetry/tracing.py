@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 from opentelemetry.sdk.resources import Resource
@@ -179,7 +180,10 @@ def _end_arm(span: Span, exchange: Exchange, pair: Pair, fork_class: str | None)
     span.set_attribute("gen_ai.provider.name", provider(exchange.engine))
     span.set_attribute("gen_ai.usage.input_tokens", len(exchange.prompt_token_ids))
     span.set_attribute("gen_ai.usage.output_tokens", timing.tokens)
-    span.set_attribute("server.address", exchange.endpoint)
+    where = urlsplit(exchange.endpoint)
+    span.set_attribute("server.address", where.hostname or "")
+    if where.port is not None:
+        span.set_attribute("server.port", where.port)
     if exchange.environment_digest.value is not None:
         span.set_attribute("forkgate.environment", str(exchange.environment_digest.value))
     if timing.ttft_s is not None:

@@ -144,6 +144,7 @@ def test_one_trace_joins_the_live_request_and_its_shadows(tmp_path: Path, protoc
         assert forked["forkgate.fork_index"] == 2
         assert forked["forkgate.fork_class"]
         assert forked["gen_ai.request.model"] == "m"
+        assert f"http://{forked['server.address']}:{forked['server.port']}" == new.url
         assert attributes(shadow)["forkgate.tenant"] == "globex"
         assert "forkgate.fork_index" not in attributes(arms["baseline"])
 
