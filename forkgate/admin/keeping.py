@@ -34,7 +34,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Why; stands in the erasure log for ever, so name a request by its ticket and nobody by name."""
     tenant: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
     id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
-    """A capture's, whole or its first 8 characters or more."""
+    """A capture's, whole or its beginning, 8 characters at least."""
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,8 @@ app = typer.Typer(no_args_is_help=True, help="What was compared: list, show, exp
 CaptureId = Annotated[
     str,
     typer.Argument(
-        help="The capture's ID, as `evidence list` prints it; its first 8 characters or more will do."
+        help="The capture's ID, as `evidence list` prints it; or its beginning, 8 characters at least, where "
+        "no other begins so. IDs of one minute begin alike."
     ),
 ]
 Rollout = Annotated[str | None, typer.Option("--rollout", help="Only this rollout's.")]
@@ -62,7 +63,7 @@ def list_(
         say("no pairs match")
 
 
-@app.command("show")
+@app.command("show", short_help="Show one capture: both continuations around the fork.")
 def show(
     capture_id: CaptureId,
     config: ConfigFile = DEFAULT_FILE,
@@ -85,7 +86,7 @@ def show(
     data(text)
 
 
-@app.command("export")
+@app.command("export", short_help="Write it to standard output, an object a line.")
 def export(
     rollout: Rollout = None,
     tenant: Tenant = None,
@@ -111,7 +112,7 @@ def export(
     say(f"{count} captures exported")
 
 
-@app.command("replay")
+@app.command("replay", short_help="Run both arms again: does the fork stand?")
 def replay(
     capture_id: CaptureId,
     replicate: Annotated[
@@ -144,7 +145,7 @@ def replay(
     leave(REPLAY_EXIT[answer["verdict"]])
 
 
-@app.command("records")
+@app.command("records", short_help="List the records of who answered.")
 def records(
     rollout: Annotated[
         str | None, typer.Option("--rollout", help="Only of pools that answered in it.")
@@ -165,7 +166,7 @@ def records(
         say("no record: engines gave none, and the configuration declares none (environment_record)")
 
 
-@app.command("erase")
+@app.command("erase", short_help="Erase one tenant's or one request's.")
 def erase(
     reason: Annotated[
         str,
@@ -175,9 +176,11 @@ def erase(
     ],
     tenant: Annotated[str | None, typer.Option("--tenant", help="All evidence of this tenant.")] = None,
     capture_id: Annotated[
-        str | None, typer.Option("--id", help="One request's: its capture ID, or the first 8 characters.")
+        str | None, typer.Option("--id", help="One request's: its capture ID, or its beginning.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask. Needed where no terminal is there to ask.")
+    ] = False,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
     as_json: Json = False,
@@ -193,7 +196,9 @@ def erase(
     if (tenant is None) == (capture_id is None):
         leave(Exit.USAGE, "say what to erase: exactly one of --tenant and --id")
     what = f"tenant {tenant}" if tenant is not None else f"capture {capture_id}"
-    if not yes and sys.stdin.isatty():
+    if not yes:
+        if not sys.stdin.isatty():
+            leave(Exit.USAGE, f"no terminal to ask whether {what} goes for good: say it with --yes")
         typer.confirm(f"erase all evidence of {what}? There is no way back", abort=True, err=True)
     asked = {"reason": reason} | ({"tenant": tenant} if tenant is not None else {"id": capture_id})
     answer = door(config, state_dir).post("/v1/evidence/erase", asked, timeout_s=REPLAY_TIMEOUT_S)
@@ -205,7 +210,7 @@ def erase(
         leave(Exit.UNMEASURED)
 
 
-@app.command("erasures")
+@app.command("erasures", short_help="Print the erasure log, and check it.")
 def erasures(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json: Json = False) -> None:
     """Print the erasure log, oldest first, and check its chain of hashes.
 
@@ -225,7 +230,7 @@ def erasures(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_j
         leave(Exit.FAIL)
 
 
-@app.command("rekey")
+@app.command("rekey", short_help="Bring what is stored to the present key.")
 def rekey(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json: Json = False) -> None:
     """Bring everything stored to the key that the configuration names now, also what was written before there
     was one. Safe to stop and to repeat: it goes on where it was.

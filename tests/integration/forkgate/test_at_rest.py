@@ -131,7 +131,16 @@ def test_sealed_evidence_outlives_a_kill_and_shows_nothing_on_any_disk(tmp_path:
             with EvidenceReader(store, Keyring(current=key(2))) as reader:
                 assert len(list(reader.export())) == 4
             erased = await asyncio.to_thread(
-                command, one, "evidence", "erase", "--tenant", "acme", "--reason", "ticket 7", "--json"
+                command,
+                one,
+                "evidence",
+                "erase",
+                "--tenant",
+                "acme",
+                "--reason",
+                "ticket 7",
+                "--yes",
+                "--json",
             )
             assert json.loads(erased.stdout)["captures"] == 3, erased.stderr
             assert json.loads(erased.stdout)["who"]

@@ -231,14 +231,14 @@ async def kept(writer: EvidenceWriter, *captures: tuple[str, str]) -> None:
 def test_a_request_and_a_tenant_are_erased_and_the_log_says_so(tmp_path: Path) -> None:
     async def test(command: Command, writer: EvidenceWriter) -> None:
         await kept(writer, *((ids(number), "acme" if number < 4 else "globex") for number in range(1, 7)))
-        code, out, _ = await command("erase", "--id", ids(1)[:8], "--reason", "ticket 7")
+        code, out, _ = await command("erase", "--id", ids(1)[:8], "--reason", "ticket 7", "--yes")
         assert code == 0
         assert f"capture {ids(1)}  1 captures, 2 answers  by " in out
         assert out.rstrip().endswith(": ticket 7")
-        code, out, _ = await command("erase", "--tenant", "acme", "--reason", "left us", "--json")
+        code, out, _ = await command("erase", "--tenant", "acme", "--reason", "left us", "--json", "--yes")
         told = json.loads(out)
         assert (code, told["captures"], told["done"], told["again"]) == (0, 2, True, False)
-        code, out, _ = await command("erase", "--id", ids(2), "--reason", "once more")
+        code, out, _ = await command("erase", "--id", ids(2), "--reason", "once more", "--yes")
         assert (code, out.startswith("erased before, nothing was left: ")) == (0, True)
         code, out, err = await command("erasures")
         assert (code, err) == (0, "")
@@ -268,9 +268,20 @@ def test_a_request_and_a_tenant_are_erased_and_the_log_says_so(tmp_path: Path) -
 def test_an_erasure_of_nothing_is_refused_in_words(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     async def test(command: Command, writer: EvidenceWriter) -> None:
         await kept(writer, (ids(1), "acme"))
-        code, out, err = await command("erase", *words)
+        code, out, err = await command("erase", *words, "--yes")
         assert (code, out) == (2, "")
         assert said in err
+        assert (await writer.status()).pairs == 1
+
+    served(tmp_path, test)
+
+
+def test_an_erasure_that_nobody_can_be_asked_about_wants_yes(tmp_path: Path) -> None:
+    async def test(command: Command, writer: EvidenceWriter) -> None:
+        await kept(writer, (ids(1), "acme"))
+        code, out, err = await command("erase", "--tenant", "acme", "--reason", "ticket 7")
+        assert (code, out) == (2, "")
+        assert "--yes" in err
         assert (await writer.status()).pairs == 1
 
     served(tmp_path, test)
