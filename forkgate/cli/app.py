@@ -107,17 +107,21 @@ app.command("compare", short_help="Which level of equality environments can reac
     compare.compare
 )
 app.add_typer(config_commands.app, name="config")
-app.add_typer(rollout.app, name="rollout")
+app.add_typer(
+    rollout.app, name="rollout", short_help="Rollouts: where they stand, and the verbs that move them."
+)
 app.add_typer(policy.app, name="policy")
 app.add_typer(gate.app, name="gate")
 app.add_typer(evidence.app, name="evidence")
-app.add_typer(check.app, name="check")
+app.add_typer(check.app, name="check", short_help="Does an environment agree with itself, do two fit?")
 app.add_typer(audit.app, name="audit")
 app.add_typer(suite.app, name="suite")
 app.add_typer(verdict.app, name="verdict")
-app.add_typer(artifact.app, name="artifact")
-app.add_typer(determinism.app, name="determinism")
-app.add_typer(environment.app, name="environment")
+app.add_typer(artifact.app, name="artifact", short_help="Who answered: the weights, tokenizer and template.")
+app.add_typer(determinism.app, name="determinism", short_help="Does a model run the same way twice?")
+app.add_typer(
+    environment.app, name="environment", short_help="Who answered: GPU, driver, libraries and settings."
+)
 
 
 def run() -> None:

@@ -90,6 +90,12 @@ def verify(
         leave(Exit.FAIL)
 
 
+def _one_line(told: str) -> str:
+    """A refusal with its list of reasons, as one line."""
+    first, *reasons = (line.strip().removeprefix("- ") for line in told.splitlines() or [""])
+    return f"{first} {'; '.join(reasons)}" if reasons else first
+
+
 def line_of(entry: dict[str, Any]) -> str:
     """One entry for people."""
     at = datetime.datetime.fromtimestamp(entry.get("unix_s", 0.0), tz=datetime.UTC)
@@ -100,7 +106,7 @@ def line_of(entry: dict[str, Any]) -> str:
         parts.append(f"of {entry['about']}")
     if entry.get("status"):
         epoch = f", epoch {entry['epoch']}" if entry.get("epoch") else ""
-        parts.append(f"→ {entry['status']} {entry.get('result', '')}{epoch}")
+        parts.append(f"→ {entry['status']} {_one_line(entry.get('result', ''))}{epoch}")
     if entry.get("why"):
         parts.append(f"because: {entry['why']}")
     if entry.get("late"):

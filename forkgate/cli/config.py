@@ -38,7 +38,7 @@ def check_config(file: File = None, config_file: FileOption = None, as_json: Jso
         data(f"{file}: ok, {len(config.pools)} pools, home {config.home}, rollouts: {rollouts}")
 
 
-@app.command("schema")
+@app.command("schema", short_help="Print the JSON Schema: every key, its unit, its default.")
 def schema(as_json: Json = True) -> None:
     """Print the JSON Schema of the configuration file: every key, its unit and its default."""
     from forkgate.config.schema import schema_text

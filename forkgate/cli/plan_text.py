@@ -25,12 +25,14 @@ def _wants(step: dict[str, Any]) -> str:
         return ""
     here = step["standing"] == "here"
     parts = []
-    if step["minimum_pairs"] or here:
-        have = f"{step['pairs']} of " if here else ""
-        parts.append(f"pairs {have}{step['minimum_pairs']}")
-    if step["minimum_s"] or here:
-        have = f"{span(step['lasted_s'])} of " if here else ""
-        parts.append(f"{have}{span(step['minimum_s'])}")
+    if here:
+        parts.append(
+            f"pairs {step['pairs']}" + (f" of {step['minimum_pairs']}" if step["minimum_pairs"] else "")
+        )
+        parts.append(span(step["lasted_s"]) + (f" of {span(step['minimum_s'])}" if step["minimum_s"] else ""))
+    else:
+        parts += [f"pairs {step['minimum_pairs']}"] if step["minimum_pairs"] else []
+        parts += [span(step["minimum_s"])] if step["minimum_s"] else []
     parts.append("every gate passes")
     parts.append("by itself" if step["advance"] == "gates" else "then a person promotes")
     return ": " + ", ".join(parts)

@@ -31,7 +31,7 @@ def list_(as_json: Json = False) -> None:
         data("\n".join(SHIPPED))
 
 
-@app.command("show")
+@app.command("show", short_help="Print a policy.")
 def show(policy: Name, as_json: Json = False) -> None:
     """Print a policy: with its comments, or with --json what it means, every default spelled out.
 

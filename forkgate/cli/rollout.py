@@ -46,7 +46,7 @@ def list_(config: ConfigFile = DEFAULT_FILE, state_dir: StateDir = None, as_json
         say("no rollouts are configured")
 
 
-@app.command("show")
+@app.command("show", short_help="Show one rollout: where it stands, each gate's verdict.")
 def show(
     name: Name,
     config: ConfigFile = DEFAULT_FILE,
@@ -72,7 +72,7 @@ def show(
         leave(standing(one))
 
 
-@app.command("plan")
+@app.command("plan", short_help="Print the steps, where it stands, what each waits for.")
 def plan(
     name: Annotated[
         str | None, typer.Argument(help="The rollout's name; every one when absent.", show_default=False)
@@ -131,7 +131,7 @@ def _edited(name: str | None, file: Path, config: Path, state_dir: Path | None, 
         data("\n".join(line for one in told for line in edit_lines(one)) or "nothing would change")
 
 
-@app.command("start")
+@app.command("start", short_help="Begin a rollout, with its checks.")
 def start(
     name: Name,
     reason: Reason,
@@ -167,7 +167,7 @@ def resume(
     _act("resume", name, reason, config, state_dir, as_json)
 
 
-@app.command("promote")
+@app.command("promote", short_help="Go one step on; at the last one, home moves.")
 def promote(
     name: Name,
     reason: Reason,
@@ -182,7 +182,7 @@ def promote(
     _act("promote", name, reason, config, state_dir, as_json)
 
 
-@app.command("rollback")
+@app.command("rollback", short_help="Send all traffic home, or one tenant. Latched.")
 def rollback(
     name: Name,
     reason: Reason,
@@ -195,7 +195,7 @@ def rollback(
     _act("rollback", name, reason, config, state_dir, as_json, tenant)
 
 
-@app.command("abort")
+@app.command("abort", short_help="End the rollout: all traffic home.")
 def abort(
     name: Name,
     reason: Reason,
@@ -207,7 +207,7 @@ def abort(
     _act("abort", name, reason, config, state_dir, as_json)
 
 
-@app.command("lift")
+@app.command("lift", short_help="Lift a rollback or a hold.")
 def lift(
     name: Name,
     reason: Reason,

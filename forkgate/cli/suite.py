@@ -97,7 +97,7 @@ def _lines(name: str, suite: Suite) -> list[str]:
     return lines
 
 
-@app.command("schema")
+@app.command("schema", short_help="Print the JSON Schema of a suite's line.")
 def schema() -> None:
     """Print the JSON Schema of one line of a suite, for editors and for those who generate samples."""
     from forkgate.config.schema import suite_schema_text

@@ -25,7 +25,7 @@ def group() -> None:
     """What gates said: compute it again."""
 
 
-@app.command("recompute")
+@app.command("recompute", short_help="Compute stored verdicts again: are they equal?")
 def recompute_(
     evidence: Annotated[
         Path, typer.Option("--evidence", help="The evidence store: STATE_DIR/evidence.db, or a copy of it.")

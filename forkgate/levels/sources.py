@@ -150,7 +150,7 @@ def _of_documents(documents: Iterable[tuple[Path, Any]], text: str, name: str) -
         if len(found) > 1:
             raise BadSource(
                 f"{shown(text)}: holds {len(found)} {kind} records, so it is not one side: name the files, "
-                "or give a bundle of both sides as --evidence alone"
+                "or give a bundle in which each pool was one environment as --evidence alone"
             )
     return Side(
         name=name,

@@ -41,8 +41,8 @@ def token_equality(gate: TokenEquality, expected: Expected, alpha: Alpha) -> Rea
                 "share no batch fork too"
             ),
             (
-                f"a pass after {count(n)} equal pairs bounds the share that would fork at {3 / n:.2%} "
-                "(95 %); it proves no equality of all answers"
+                f"a pass after {count(n)} equal pairs bounds the share that would fork at "
+                f"{1 - 0.05 ** (1 / n):.2%} (95 %); it proves no equality of all answers"
             ),
         ),
         (days,),

@@ -76,7 +76,8 @@ def count(number: float) -> str:
 def span(days: float) -> str:
     """How long the expected traffic takes for it, in a unit that a person plans with."""
     if days < 1 / 24:
-        return f"{max(1, round(days * 1440))} minutes of traffic"
+        minutes = max(1, round(days * 1440))
+        return f"{minutes} minute{'s' if minutes > 1 else ''} of traffic"
     if days < 2:
         return f"{days * 24:.1f} hours of traffic"
     return f"{days:.1f} days of traffic"

@@ -78,7 +78,8 @@ def time_in_stage(state: RolloutState, unix_s: float) -> float:
 def _blocks(state: RolloutState, unix_s: float) -> Iterator[str]:
     leaving = state.leaving
     if leaving is None:
-        yield _not_judged(state)
+        if state.stage is not Stage.PENDING or state.held is None:  # a lift of that hold begins it
+            yield _not_judged(state)
         if state.held is not None:
             yield f"held: {state.held.reason}"
         if state.paused is not None:

@@ -44,7 +44,8 @@ def decline(state: RolloutState, event: Event, reason: str) -> Result:
 
 def decline_as_it_stands(state: RolloutState, event: Event) -> Result:
     """What is asked for makes no sense in this stage."""
-    return decline(state, event, f"{state.plan.name} is {state.place}")
+    name = state.plan.name
+    return decline(state, event, f"{name} is {state.place}: see `forkgate rollout show {name}`")
 
 
 # --- start, pause, resume, abort

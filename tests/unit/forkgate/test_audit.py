@@ -27,6 +27,7 @@ from forkgate.admin.audit import (
     unsealed,
     verify,
 )
+from forkgate.cli.audit import line_of
 from forkgate.config.admin import AdminSection
 from tests.support.exchanges import comparison, pair
 from tests.unit.forkgate.test_admin import ME, NotedJudge
@@ -249,6 +250,15 @@ def test_an_act_stands_in_the_log_before_it_happens_and_its_result_after(tmp_pat
         assert (done.kind, done.about, done.status, done.result, done.epoch) == ("done", 1, 200, "ok", 8)
 
     served(tmp_path, test)
+
+
+def test_a_refusal_with_its_reasons_is_one_line_for_people() -> None:
+    told = "rollout 'r': promote is not possible now:\n  - 0 of 2 requests were compared\n  - paused"
+    line = line_of({"seq": 2, "kind": "done", "status": 409, "result": told})
+    assert line.endswith(
+        "→ 409 rollout 'r': promote is not possible now: 0 of 2 requests were compared; paused"
+    )
+    assert line_of({"seq": 3, "kind": "done", "status": 200, "result": "ok"}).endswith("→ 200 ok")
 
 
 def test_an_act_that_is_refused_is_logged_with_its_refusal(tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ import threading
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from forkgate.cli.app import app
 
 ROOT = Path(__file__).parents[3]
 BAD = Path(__file__).parent / "bad_configs"
@@ -112,6 +116,16 @@ def test_judge_that_says_nonsense_is_reported_not_traced(tmp_path: Path) -> None
     assert done.returncode == 4
     assert "the judge answered 500" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", *sorted(typer.main.get_command(app).commands)])
+def test_a_list_of_commands_cuts_no_sentence_short(name: str) -> None:
+    whole = typer.main.get_command(app)
+    group = whole.commands[name] if name else whole
+    if isinstance(group, typer.core.TyperGroup):
+        done = CliRunner().invoke(app, [*name.split(), "--help"], terminal_width=80)
+        assert done.exit_code == 0
+        assert "..." not in done.output.split("Commands:")[1]
 
 
 def test_help_and_status_load_nothing_heavy() -> None:

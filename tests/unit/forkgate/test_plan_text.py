@@ -50,6 +50,13 @@ def test_each_step_says_what_it_waits_for_and_the_present_one_how_far_it_is() ->
     assert not any("next:" in line for line in lines)
 
 
+def test_a_step_without_a_minimum_says_how_far_it_is_and_of_nothing() -> None:
+    state = start(made(start=StartBy.LOAD, steps=(Widening(tenants=(ACME,)),)))
+    assert "  → canary step 1: acme: pairs 0, 0 s, every gate passes, then a person promotes" in plan_lines(
+        plan_view(state, 1.0)
+    )
+
+
 def test_a_rollout_that_waits_for_a_person_names_the_command() -> None:
     lines = plan_lines(plan_view(start(made()), 1.0), " --config x.yaml")
     assert "  → pending" in lines

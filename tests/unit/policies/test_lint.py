@@ -15,6 +15,7 @@ from policies.gates import (
     SampleRatio,
     SampleRatioState,
     Throughput,
+    TokenEquality,
     Ttft,
 )
 from policies.gates.base import Alpha
@@ -28,6 +29,7 @@ from policies.lint.power import (
     paired,
     share_needs,
 )
+from policies.lint.reach import span
 from policies.lint.service import blocks_of
 from policies.policy import SHIPPED, Policy, load_policy
 from policies.suites import parse_suite, shipped
@@ -68,6 +70,19 @@ STARTER = SuiteSize(
 
 def policy(gates: str, suites: str = "{}") -> Policy:
     return load_policy(f"level: statistical\nalpha: 0.05\nsuites: {suites}\ngates: {gates}\n", "p")
+
+
+def test_equal_pairs_bound_a_share_however_few_they_are() -> None:
+    for pairs, told in ((2, "77.64%"), (1_000, "0.30%")):
+        reach = reach_of(TokenEquality(minimum_pairs=pairs), Expected(), ALPHA)
+        assert any(
+            f"after {pairs:,} equal pairs bounds the share that would fork at {told}" in one
+            for one in reach.says
+        )
+
+
+def test_one_minute_is_one() -> None:
+    assert (span(1 / 1440), span(2 / 1440)) == ("1 minute of traffic", "2 minutes of traffic")
 
 
 class TestPower:

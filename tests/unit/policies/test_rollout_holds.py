@@ -20,6 +20,7 @@ from policies.rollout import (
     ShadowStage,
     Stage,
     Widening,
+    blocked_by,
     resume,
     start,
     step,
@@ -179,6 +180,7 @@ def test_what_is_frozen_and_changed_between_two_starts_begins_again_at_home_and_
     assert after.held.cause is HoldCause.CONFIGURATION
     assert kinds(effects) == [Hold]
     assert to_do(after) == ()
+    assert blocked_by(after, 2.0) == (f"held: {after.held.reason}",), "the lift alone begins it"
     lifted, _ = step(after, LIFT)
     assert lifted.held is None
     assert lifted.plan == new
