@@ -343,11 +343,7 @@ class TestUsage:
             ),
             (("a", "model"), "model: no record is in it"),
             (("a", "a", "--evidence", "nowhere.ndjson"), "--evidence nowhere.ndjson: cannot be read"),
-            (
-                ("a", "both"),
-                "both: holds 2 environment records, so it is not one side: name the files, or give a bundle in "
-                "which each pool was one environment",
-            ),
+            (("a", "both"), "a bundle in which each pool was one environment as --evidence alone"),
             (("a", "changed.json"), "it was changed after it was made"),
         ],
     )
