@@ -21,19 +21,18 @@ def home_moved(latch: Latch, home: PoolName, candidates: Mapping[RolloutName, Po
         candidates: rollout → candidate, of the configuration.
 
     Raises:
-        HomeUnclear: the rollout that moved home is named no more, and ``home`` is not where it moved it. An
-            edited file must not move everybody's traffic by surprise.
+        HomeUnclear: the rollout that moved home is named no more, or with another candidate, and ``home`` is
+            not where it moved it. An edited file must not move everybody's traffic by surprise.
     """
     moved = latch.moved
     if moved is None or moved.pool == home:
         return None
     name = RolloutName(moved.rollout)
-    if name not in candidates:
+    if candidates.get(name) != moved.pool:
+        named = f"names with candidate {candidates[name]!r}" if name in candidates else "does not name"
         raise HomeUnclear(
-            f"home: is {home!r}, and rollout {moved.rollout!r}, which this file does not name, moved it to "
+            f"home: is {home!r}, and rollout {moved.rollout!r}, which this file {named}, moved it to "
             f"{moved.pool!r}. Write `home: {moved.pool}` to keep it there; or put the rollout back in, and "
             f"`forkgate rollout rollback {moved.rollout}`, before it goes"
         )
-    if candidates[name] != moved.pool:
-        return None  # another candidate under that name: it begins anew, from home
     return moved

@@ -60,8 +60,9 @@ def test_a_file_that_forgot_the_rollout_that_moved_home_moves_nobody_by_surprise
         first_table(configured("old", ""), last("new"), MOVED)
 
 
-def test_another_candidate_under_that_name_begins_at_home() -> None:
-    assert home_moved(MOVED, PoolName("old"), {RolloutName("r"): PoolName("newer")}) is None
+def test_another_candidate_under_that_name_moves_nobody_either() -> None:
+    with pytest.raises(HomeUnclear, match="names with candidate 'newer', moved it to 'new'"):
+        home_moved(MOVED, PoolName("old"), {RolloutName("r"): PoolName("newer")})
 
 
 def test_a_rollback_whose_table_never_went_out_is_home_from_the_first_request() -> None:
