@@ -130,7 +130,7 @@ def test_one_tenant_goes_home_while_others_stay_and_observing_still_rolls_back(t
         await eventually_async(sent, "globex at home again")
 
         async def asked() -> bool:
-            # Shadows leave the old pool for a while when live work comes back to it: one question may be shed.
+            # Shadows leave the old pool for a while when live work comes back: one question may be shed.
             await road.ask("acme")
             await asyncio.sleep(0.2)
             return bool((await road.show())["place"] == "rolled_back")

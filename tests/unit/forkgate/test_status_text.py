@@ -89,7 +89,8 @@ def test_suggested_commands_find_the_same_sidecar() -> None:
     assert "  next: forkgate rollout lift old-to-new --reason '...' --config 'my folder/f.yaml'" in lines
     assert any(
         line.startswith(
-            "  ROLLED BACK at epoch 3, 1970-01-01 00:00:01 UTC (not durable yet), by token_equality: 1 of 1 pairs"
+            "  ROLLED BACK at epoch 3, 1970-01-01 00:00:01 UTC (not durable yet), "
+            "by token_equality: 1 of 1 pairs"
         )
         for line in lines
     )
