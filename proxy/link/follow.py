@@ -111,8 +111,8 @@ class TableFollower:
                         async with self._writing:
                             await call.write(pb.WatchUp(acknowledge=pb.Acknowledge(epoch=self.epoch)))
                     elif not self._is_supervisor:
-                        # An edge that can use no table of its judge (a newer one's) would obey no rollback:
-                        # that judge is as good as none, so that canary tenants go home by their grace.
+                        # An edge that can use no table of its judge, a newer one's, would obey no rollback:
+                        # it is as good as none, so that canary tenants go home by their grace.
                         return came
                 if down.settled and self._on_settled is not None:
                     self._on_settled(down.settled)
