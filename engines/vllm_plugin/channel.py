@@ -31,7 +31,7 @@ VARIABLE = "FORKGATE_BATCH_CHANNEL"
 LANES = 64
 """Engine cores of one machine that are heard; the rest find no lane."""
 RECORDS = 16_384
-"""Of one lane."""
+"""Of one lane. A reader can trust one fewer: the oldest is what the writer may be writing over."""
 CLASH = 1
 """Flag of a record: two running requests carry this mark, so neither's steps are told."""
 CROWD = 2
@@ -144,11 +144,12 @@ class Reader:
             head = words[1]
             if head == self._seen[lane]:
                 continue
-            first = max(self._seen[lane], head - RECORDS)
+            first = max(self._seen[lane], head + 1 - RECORDS)
             lost += first - self._seen[lane]
             found = list(self._records(lane, first, head))
-            # What the writer came round to while this was read may be half of one record and half another.
-            overtaken = max(0, min(words[1] - RECORDS - first, len(found)))
+            # What the writer came round to while this was read may be half of one record and half another,
+            # and so may the one that it is at now: it raises the head after it wrote.
+            overtaken = max(0, min(words[1] + 1 - RECORDS - first, len(found)))
             lost += overtaken
             for record in found[overtaken:]:
                 heard(*record)

@@ -61,8 +61,8 @@ def test_a_reader_that_slept_for_a_round_knows_how_much_it_lost(path: str) -> No
     for position in range(RECORDS + 5):
         writer.write(KEY, position, 1, 0)
     found: list[int] = []
-    assert reader.drain(lambda _key, position, *_: found.append(position)) == 5
-    assert found == list(range(5, RECORDS + 5))
+    assert reader.drain(lambda _key, position, *_: found.append(position)) == 6
+    assert found == list(range(6, RECORDS + 5))
     assert reader.drain(lambda *_: pytest.fail("told twice")) == 0
 
 
@@ -70,19 +70,30 @@ def test_what_the_writer_overtakes_during_a_read_is_lost_and_not_believed(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = Reader(path), Writer(path)
-    for position in range(RECORDS):
+    for position in range(RECORDS - 1):
         writer.write(KEY, position, 1, 0)
     honest = Reader._records
 
     def slow(self: Reader, lane: int, first: int, stop: int) -> list[tuple[bytes, int, int, int, int]]:
-        for position in range(RECORDS, RECORDS + 3):  # the writer goes on, over the oldest three
+        for position in range(RECORDS - 1, RECORDS + 2):  # the writer goes on, to the third oldest
             writer.write(OTHER, position, 1, 0)
         return list(honest(self, lane, first, stop))
 
     monkeypatch.setattr(Reader, "_records", slow)
     found: list[tuple[bytes, int]] = []
     assert reader.drain(lambda key, position, *_: found.append((key, position))) == 3
-    assert found == [(KEY, position) for position in range(3, RECORDS)]
+    assert found == [(KEY, position) for position in range(3, RECORDS - 1)]
+
+
+def test_a_record_that_is_being_written_over_is_not_believed(path: str) -> None:
+    reader, writer = Reader(path), Writer(path)
+    for position in range(RECORDS):
+        writer.write(KEY, position, 1, 0)
+    # As the writer is between its two stores: the next record lies over the oldest, and no head says so.
+    channel._RECORD.pack_into(writer._map, writer._start, OTHER, RECORDS, 9, 9, 0)
+    found: list[tuple[bytes, int]] = []
+    assert reader.drain(lambda key, position, *_: found.append((key, position))) == 1
+    assert found == [(KEY, position) for position in range(1, RECORDS)]
 
 
 def test_a_reader_beside_a_busy_writer_misses_nothing_and_invents_nothing(path: str) -> None:
