@@ -295,7 +295,7 @@ def test_lift_starts_again_and_the_same_fork_rolls_back_again(story: Story) -> N
     story.serving.obeyed()
     assert ask(story.serving, "Hi!", model=MODEL, tokens=1, tenant=CANARY)[1] == story.fingerprints[CANARY]
     again = story.serving.cli("rollout", "lift", ROLLOUT, "--reason", "twice")
-    assert again.code == 2
+    assert again.code == 3
     assert "nothing to lift" in again.err
     deciding, _ = arms(capture(story.serving, story.deciding_id))
     roll_back(story.serving, {}, [story.prompts[deciding["request_id"]]])
