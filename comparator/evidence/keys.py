@@ -40,6 +40,10 @@ class SealedFileError(ComparatorError):
     """A sealed file that none of the keys opens, or that was changed."""
 
 
+class SealedKeyError(SealedFileError):
+    """Its key is not among those given: it is whole, and whoever has the key can read it."""
+
+
 class Key:
     """One key. Shows its ID and nothing else."""
 
@@ -134,7 +138,8 @@ def open_file(keys: Keyring, purpose: str, content: bytes) -> bytes:
     """What :func:`seal_file` was given; content that is not sealed comes back as it is.
 
     Raises:
-        SealedFileError: its key is not here, or it was changed.
+        SealedKeyError: its key is not here.
+        SealedFileError: it was changed.
     """
     if not content.startswith(_FILE_MAGIC):
         return content
@@ -143,7 +148,7 @@ def open_file(keys: Keyring, purpose: str, content: bytes) -> bytes:
     key_id = head[len(_FILE_MAGIC) : -1].decode("ascii", "replace")
     key = keys.get(key_id)
     if key is None:
-        raise SealedFileError(f"sealed with key {key_id}, which is not among those given ({_given(keys)})")
+        raise SealedKeyError(f"sealed with key {key_id}, which is not among those given ({_given(keys)})")
     rest = content[end + _SALT_BYTES :]
     try:
         return AESGCM(key.derive(b"file", salt)).decrypt(

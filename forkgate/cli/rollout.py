@@ -113,18 +113,28 @@ def plan(
 
 
 def _edited(name: str | None, file: Path, config: Path, state_dir: Path | None, as_json: bool) -> None:
-    from forkgate.cli.options import read_config
+    from comparator.evidence.keys import SealedKeyError
+    from forkgate.cli.options import evidence_keys, read_config
     from forkgate.cli.plan_text import edit_lines
     from forkgate.judge.edited import edited
     from forkgate.state.paths import StatePaths
 
     new = read_config(file)
-    state_dir = state_dir if state_dir is not None else Path(read_config(config).state_dir)
-    told = edited(new, StatePaths(state_dir))
+    paths = StatePaths(state_dir if state_dir is not None else Path(read_config(config).state_dir))
+    try:
+        told = edited(new, paths, lambda: evidence_keys(file, ()))
+    except SealedKeyError as error:
+        leave(
+            Exit.USAGE,
+            f"{paths.rollouts}: {error}. A judge would not start under {file}: name the key in it, if only "
+            "under evidence.encryption.old_keys",
+        )
+    except OSError as error:
+        leave(Exit.USAGE, f"{paths.rollouts}: {error.strerror or error}")
     if name is not None:
         told = [one for one in told if one["name"] == name]
         if not told:
-            leave(Exit.USAGE, f"no rollout is called {name!r}, neither in {file} nor in {state_dir}")
+            leave(Exit.USAGE, f"no rollout is called {name!r}, neither in {file} nor in {paths.root}")
     if as_json:
         data_json(told)
     else:

@@ -31,7 +31,7 @@ import msgspec
 
 from comparator.evidence import EvidenceError, EvidenceHashed, EvidenceStore, JournalRow, Taken
 from comparator.evidence.journal import ComparisonRef, ForkRef, JournalError, decode_items, unpack
-from comparator.evidence.keys import SealedFileError, open_file, seal_file
+from comparator.evidence.keys import SealedFileError, SealedKeyError, open_file, seal_file
 from comparator.evidence.rows import LOST, OBSERVED, STATE
 from forkgate.judge.desk import Asked, Desk, Tally
 from forkgate.judge.journal import event_of, snapshot
@@ -172,7 +172,12 @@ class Checkpoints:
     # -- the next judge -----------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """Take over what an earlier judge left, catch up from the journal, and begin its next stretch."""
+        """Take over what an earlier judge left, catch up from the journal, and begin its next stretch.
+
+        Raises:
+            SealedKeyError: the file is sealed with a key that is not given. What people said stands in it: it
+                is neither taken for lost nor written over.
+        """
         await self._restore()
         self._agree_on_home()
         now = time.time()
@@ -190,6 +195,8 @@ class Checkpoints:
             file = msgspec.json.decode(content, type=File)
         except FileNotFoundError:
             return
+        except SealedKeyError:
+            raise
         except (OSError, msgspec.DecodeError, SealedFileError) as error:
             log.error("rollout states are lost, gates start anew", extra={"error": str(error)})
             return

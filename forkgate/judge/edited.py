@@ -8,13 +8,16 @@ changed.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from comparator.evidence import NO_KEYS, Keyring
+from comparator.evidence.keys import SealedFileError, SealedKeyError, open_file
 from forkgate.config.model import Config
 from forkgate.config.policy import frozen, read_policies
-from forkgate.judge.checkpoint import File
+from forkgate.judge.checkpoint import PURPOSE, File
 from forkgate.judge.desk import plan_of
 from forkgate.judge.plan_view import edit_view
 from forkgate.state.home import HomeUnclear, home_moved
@@ -23,13 +26,19 @@ from forkgate.state.paths import StatePaths
 from policies.rollout import RolloutState, start
 
 
-def edited(config: Config, paths: StatePaths) -> list[dict[str, Any]]:
+def edited(config: Config, paths: StatePaths, keys: Callable[[], Keyring]) -> list[dict[str, Any]]:
     """One entry a rollout, of the file and of those that it names no more.
 
     Args:
         config: the edited one; its policies are read from disk as a start would read them.
+        keys: those that the edited file names, since a judge under it has no others; asked for where the
+            states are sealed.
+
+    Raises:
+        SealedKeyError: the states are sealed, and none of these keys opens them.
+        OSError: they cannot be read.
     """
-    states, latch = _states(paths), _latch(paths)
+    states, latch = _states(paths, keys), _latch(paths)
     told: list[dict[str, Any]] = []
     for name, source in read_policies(config).sources.items():
         plan = plan_of(config.rollout(name), frozen(source).policy, config)
@@ -52,10 +61,17 @@ def _home(state: RolloutState) -> dict[str, list[str]]:
     return {str(tenant): [str(state.plan.candidate), "home"] for tenant in state.routed}
 
 
-def _states(paths: StatePaths) -> dict[str, RolloutState]:
+def _states(paths: StatePaths, keys: Callable[[], Keyring]) -> dict[str, RolloutState]:
     try:
-        file = msgspec.json.decode(paths.rollouts.read_bytes(), type=File)
-    except (FileNotFoundError, msgspec.DecodeError):
+        content = paths.rollouts.read_bytes()
+        try:
+            content = open_file(NO_KEYS, PURPOSE, content)
+        except SealedKeyError:
+            content = open_file(keys(), PURPOSE, content)
+        file = msgspec.json.decode(content, type=File)
+    except SealedKeyError:
+        raise
+    except (FileNotFoundError, msgspec.DecodeError, SealedFileError):
         return {}  # what a judge makes of it: it begins from nothing
     return {kept.state.plan.name: kept.state for kept in file.rollouts}
 

@@ -36,6 +36,7 @@ from forkgate.judge.starts import Starts
 from forkgate.judge.writer import EvidenceWriter, Note
 from forkgate.telemetry import Instruments, Tracing
 from policies.rollout import (
+    JUDGED_STAGES,
     Abort,
     Advance,
     CheckAnswer,
@@ -112,6 +113,9 @@ class Judge:
         """Home is about to move: decided, and on its way to the journal and the disk."""
         self.tracing: Tracing | None = None
         """Told how captures ended; None: nobody traces."""
+        self.looked: Callable[[str], bool] = lambda pool: True
+        """Whether a pool was looked at in this life for what a rollback would need of it. That it was ready
+        in an earlier one, which a state remembers, lets no step go."""
         self.hooks: Hooks | None = None
         self.steps: StepHooks | None = None
         publisher.listener = self
@@ -242,8 +246,7 @@ class Judge:
 
     def tick(self) -> None:
         """Once a second."""
-        steps = self.steps
-        self._take(self.desk.tick(time.time(), lambda state: steps is not None and steps.withheld(state)))
+        self._take(self.desk.tick(time.time(), self._withheld))
         self._look()
         for state in self.desk.states():
             if state.stage is Stage.PROMOTED and not self._moving and not self.publisher.has_moved(state):
@@ -253,6 +256,20 @@ class Judge:
                 cause = f"{plan.name}: home is {plan.candidate} now"
                 move = self._actor.spawn(self.publisher.move_home(plan.name, plan.candidate, cause))
                 move.add_done_callback(self._moved)
+
+    def withheld_by(self, state: RolloutState) -> tuple[str, ...]:
+        """What stands in the way of its next step beside the conditions that its state knows, for people: an
+        old pool that this judge has not looked at yet, and hooks."""
+        return (*self._unseen(state), *(() if self.steps is None else self.steps.blocked_by(state)))
+
+    def _withheld(self, state: RolloutState) -> bool:
+        return bool(self._unseen(state)) or (self.steps is not None and self.steps.withheld(state))
+
+    def _unseen(self, state: RolloutState) -> tuple[str, ...]:
+        pool = state.plan.baseline
+        if state.stage not in JUDGED_STAGES or pool not in state.pools or self.looked(pool):
+            return ()  # where nobody ever looked, the conditions say so
+        return (f"pool {pool}: this judge has not looked yet whether it could take everything back",)
 
     def clock_stepped(self, by_s: float) -> None:
         """The clock behind every event's time was set."""
@@ -383,10 +400,17 @@ class Judge:
     def _look(self) -> None:
         """Whoever wants to know of changes is told, and never waited for."""
         if self.hooks is not None:
-            self.hooks.look(self.desk.states())
+            self.hooks.look(map(self._as_published, self.desk.states()))
+
+    def _as_published(self, state: RolloutState) -> RolloutState:
+        """Promoted is told once a table says so: a disk that refuses it holds home where it is."""
+        if state.stage is Stage.PROMOTED and self.publisher.table.home != state.plan.candidate:
+            return msgspec.structs.replace(state, stage=Stage.OBSERVING)
+        return state
 
     def _moved(self, _flip: asyncio.Task[Any]) -> None:
         self._moving = False
+        self._look()
 
     # -- forkgate.judge.publisher.FlipListener ------------------------------------------------------------
 
@@ -460,11 +484,13 @@ class Judge:
         if reasons:
             self._take(self.desk.take(name, event))
             return reasons
-        if isinstance(event, Advance) and self.steps is not None:
+        if isinstance(event, Advance):
             state = self.desk.state(name)
+            if reasons := self._unseen(state):
+                return reasons
             # What the hooks allow is this step, and no later one.
             event = msgspec.structs.replace(event, look=state.look)
-            if reasons := await self.steps.refusals(state):
+            if self.steps is not None and (reasons := await self.steps.refusals(state)):
                 return reasons
         if isinstance(event, Lift):
             await self._open_latch(self.desk.state(name), event)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from comparator.evidence import RecordSeen
+from comparator.evidence.keys import SealedKeyError
 from engines import open_engine
 from forkgate.admin.server import AdminError, AdminServer
 from forkgate.config.declared import DeclaredError, declared_records
@@ -110,7 +111,13 @@ class JudgeProcess:
         writer = self._writer()
         writer.start()
         checkpoints = Checkpoints(self.paths.rollouts, desk, writer)
-        await checkpoints.restore()
+        try:
+            await checkpoints.restore()
+        except SealedKeyError as error:
+            raise StartError(
+                f"{self.paths.rollouts}: {error}. Name it under evidence.encryption.old_keys; or move the "
+                "file away, and every rollout begins anew"
+            ) from error
         if checkpoints.home_is_back:
             keeper.recall(keeper.latch.with_home(None), "the latch does not hold that home is back yet")
         publisher = Publisher(
@@ -163,6 +170,7 @@ class JudgeProcess:
         watch = EngineWatch(fleet, desk.states, judge)
         watch.on_record = writer.note
         pool_watch = PoolWatch(config, fleet, open_engine, desk.states, judge, arms=mirror.arms)
+        judge.looked = pool_watch.found.__contains__
         _share_budgets(mirror, checkpoints)
         server = LinkServer(
             link_address(config),

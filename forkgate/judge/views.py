@@ -135,7 +135,7 @@ class Views:
     def plan(self, name: str) -> dict[str, Any]:
         state = self._state(name)
         view = plan_view(state, time.time())
-        return {**view, "blocked_by": [*view["blocked_by"], *self._hooks_blocking(state)]}
+        return {**view, "blocked_by": [*view["blocked_by"], *self._judge.withheld_by(state)]}
 
     async def act(
         self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
@@ -220,7 +220,7 @@ class Views:
         )
         return {
             **view,
-            "blocked_by": [*view["blocked_by"], *self._hooks_blocking(state)],
+            "blocked_by": [*view["blocked_by"], *self._judge.withheld_by(state)],
             "shadow": self._shadow(plan.name),
             "load": self._load(plan.name, (plan.baseline, plan.candidate)),
             "compared_environments": {
@@ -231,11 +231,6 @@ class Views:
     def _watched(self, pool: str) -> dict[str, Any] | None:
         """Whether it could take everything back, where a rollout would go back to it."""
         return None if self.pool_watch is None else self.pool_watch.view(pool)
-
-    def _hooks_blocking(self, state: RolloutState) -> list[str]:
-        """What hooks say against its next step, in words."""
-        steps = self._judge.steps
-        return [] if steps is None else list(steps.blocked_by(state))
 
     def _shadow(self, rollout: str) -> dict[str, Any] | None:
         """Queue and spending of a rollout's lane."""

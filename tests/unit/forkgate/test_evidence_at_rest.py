@@ -24,8 +24,11 @@ from comparator.evidence import (
     RecordSeen,
     Retention,
 )
+from comparator.evidence.keys import SealedKeyError
 from forkgate.admin import AdminServer
 from forkgate.judge import writer as writing
+from forkgate.judge.checkpoint import Checkpoints
+from forkgate.judge.edited import edited
 from forkgate.judge.keeping import EvidenceKeeping
 from forkgate.judge.recompute import Recomputed, recompute
 from forkgate.judge.writer import EvidenceWriter
@@ -145,6 +148,27 @@ def test_the_next_judge_takes_over_a_sealed_checkpoint_and_an_older_plain_one(tm
                 bench.checkpoints._saved.clear()
                 await bench.checkpoints.save()
             assert (tmp_path / "rollouts.json").read_bytes().startswith(b"forkgate sealed file")
+
+    run(main())
+
+
+def test_a_checkpoint_whose_key_is_not_given_is_neither_lost_nor_written_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path, keys=KEYS) as bench:
+            await life(bench)
+            await bench.checkpoints.save()
+            before = bench.paths.rollouts.read_bytes()
+            bench.writer.keys = Keyring(current=key(2))
+            another = Checkpoints(bench.paths.rollouts, bench.desk, bench.writer)
+            with pytest.raises(SealedKeyError, match=f"sealed with key {key(1).id}, which is not among"):
+                await another.restore()
+            assert bench.paths.rollouts.read_bytes() == before
+            # What an edited file would change is told from the same file, by the edited file's keys.
+            (told,) = edited(bench.config, bench.paths, lambda: KEYS)
+            assert (told["new"], told["place"], told["changes"]) == (False, "rolled_back", [])
+            with pytest.raises(SealedKeyError):
+                edited(bench.config, bench.paths, Keyring)
+            bench.writer.keys = KEYS
 
     run(main())
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from comparator.evidence import EvidenceReader
+from comparator.evidence import EvidenceReader, Keyring
 from forkgate.config import loads
+from forkgate.config.hooks import HookEvent
+from forkgate.hooks.notices import differences
 from forkgate.judge.edited import edited
 from forkgate.judge.plan_view import plan_view
 from forkgate.judge.recompute import recompute
@@ -263,11 +265,25 @@ def test_a_state_file_that_is_lost_costs_the_evidence_and_not_the_home(tmp_path:
     run(main())
 
 
+class NotedHooks:
+    """Takes note of what there is to tell."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, RolloutState] = {}
+        self.told: list[HookEvent] = []
+
+    def look(self, states: Iterable[RolloutState]) -> None:
+        for one in states:
+            self.told += [notice.event for notice in differences(self.seen.get(one.plan.name), one)]
+            self.seen[one.plan.name] = one
+
+
 def test_a_promotion_that_the_disk_refuses_moves_nothing_until_it_takes_it(tmp_path: Path) -> None:
     async def main() -> None:
         async with bench(tmp_path, latch_s=0.2) as one:
             await promote_to(one, "observing")
             write = one.keeper._file.write
+            one.judge.hooks = hooks = NotedHooks()  # type: ignore[assignment]
 
             def full(_latch: Latch) -> None:
                 raise OSError(28, "No space left on device")
@@ -278,9 +294,11 @@ def test_a_promotion_that_the_disk_refuses_moves_nothing_until_it_takes_it(tmp_p
             assert state(one).stage is Stage.PROMOTED
             assert routes(one) == ("old", EVERYBODY), "tenant by tenant, as before"
             assert not one.publisher.has_moved(state(one))
+            assert hooks.told == [], "home has not moved"
             one.keeper._file.write = write  # type: ignore[method-assign]
             one.judge.tick()
             await eventually(lambda: routes(one) == ("new", {}), "home moved once the disk took it")
+            await eventually(lambda: hooks.told == [HookEvent.STAGE, HookEvent.PROMOTION], "hooks are told")
             assert one.publisher.has_moved(state(one))
 
     run(main())
@@ -342,6 +360,30 @@ def test_an_old_pool_that_is_not_ready_holds_the_step_and_is_told_with_its_reaso
     run(main())
 
 
+def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, advance="gates") as one:
+            await promote_to(one, "canary step 1 of 2")
+            await equal(one, 2)
+            await one.checkpoints.save()
+        async with bench(tmp_path, advance="gates") as two:
+            assert state(two).pools["old"].ready, "as the judge before saw it"
+            looked: set[str] = set()
+            two.judge.looked = looked.__contains__
+            two.judge.tick()
+            waits = ("pool old: this judge has not looked yet whether it could take everything back",)
+            assert await two.say(Advance(**now())) == waits
+            assert two.judge.withheld_by(state(two)) == waits
+            assert state(two).place == "canary step 1 of 2"
+            looked.add("old")
+            assert two.judge.withheld_by(state(two)) == ()
+            two.judge.tick()
+            assert state(two).place == "canary step 2 of 2"
+        replayed(tmp_path)
+
+    run(main())
+
+
 def test_the_plan_tells_every_step_and_what_the_present_one_waits_for(tmp_path: Path) -> None:
     async def main() -> None:
         async with bench(tmp_path, observe_s=3_600.0) as one:
@@ -383,7 +425,7 @@ def test_an_edited_file_is_told_before_any_restart_and_changes_nothing(tmp_path:
             def under(**section: Any) -> dict[str, Any]:
                 plain = json.loads(msgspec.json.encode(one.config))
                 plain["rollouts"][0] |= section
-                return edited(loads(json.dumps(plain)), paths)[0]
+                return edited(loads(json.dumps(plain)), paths, Keyring)[0]
 
             same = under()
             assert (same["changes"], same["moves"], same["place_after"]) == ([], {}, "canary step 1 of 2")
