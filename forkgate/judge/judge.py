@@ -71,6 +71,8 @@ FLIPS_KEPT = 1_000
 """Rollbacks remembered with their numbers, for people and the bench."""
 LIFT_S = 5.0
 """How long a lift waits for the pair that decided the rollback to be aborted and stored."""
+LOOK_S = 5.0
+"""How long a person's promote waits for the first look at the old pool, which follows its first probe."""
 KEPT_S = 5.0
 """How long a step on waits for the journal to hold it; then it is taken all the same, and told."""
 _CHECK_ANSWERS = {Answer.PASS: CheckAnswer.PASSED, Answer.FAIL: CheckAnswer.FAILED}
@@ -116,6 +118,8 @@ class Judge:
         self.looked: Callable[[str], bool] = lambda pool: True
         """Whether a pool was looked at in this life for what a rollback would need of it. That it was ready
         in an earlier one, which a state remembers, lets no step go."""
+        self._pool_news = asyncio.Event()
+        """Set, and another one made, at each look at a pool."""
         self.hooks: Hooks | None = None
         self.steps: StepHooks | None = None
         publisher.listener = self
@@ -241,6 +245,8 @@ class Judge:
     def pool_seen(self, pool: str, ready: bool, reason: str) -> None:
         """A pool was probed for what a rollback would need of it."""
         self._take(self.desk.pool_seen(pool, ready, reason, time.time()))
+        news, self._pool_news = self._pool_news, asyncio.Event()
+        news.set()
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -270,6 +276,15 @@ class Judge:
         if state.stage not in JUDGED_STAGES or pool not in state.pools or self.looked(pool):
             return ()  # where nobody ever looked, the conditions say so
         return (f"pool {pool}: this judge has not looked yet whether it could take everything back",)
+
+    async def _first_look(self, name: str) -> tuple[str, ...]:
+        """Who promotes right after a judge's start waits for its first look, for a bounded time. Raises
+        KeyError."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                while self._unseen(self.desk.state(name)):
+                    await self._pool_news.wait()
+        return self._unseen(self.desk.state(name))
 
     def clock_stepped(self, by_s: float) -> None:
         """The clock behind every event's time was set."""
@@ -485,9 +500,9 @@ class Judge:
             self._take(self.desk.take(name, event))
             return reasons
         if isinstance(event, Advance):
-            state = self.desk.state(name)
-            if reasons := self._unseen(state):
+            if reasons := await self._first_look(name):
                 return reasons
+            state = self.desk.state(name)
             # What the hooks allow is this step, and no later one.
             event = msgspec.structs.replace(event, look=state.look)
             if self.steps is not None and (reasons := await self.steps.refusals(state)):

@@ -61,6 +61,7 @@ UPKEEP_S = 1.0
 CLOCK_STEP_S = 1.0
 STOP_S = 7.0
 """What each part may take to stop, beyond its own drain time."""
+FIRST_SAVE_S = 5.0
 EVIDENCE_CLOSE_S = 10.0
 HARD_STOP_S = 60.0
 """Beyond the drain time, after which the process ends whatever hangs in it."""
@@ -194,6 +195,9 @@ class JudgeProcess:
         admin = AdminServer(self.paths.admin_socket, views, config.admin)
         views.page, views.outlet = page, outlet
         views.pool_watch = pool_watch
+        # What the journal gets from now on is stepped from here: without a file no judge would look there. A
+        # disk that hangs keeps none from starting.
+        await _within(FIRST_SAVE_S, "first checkpoint", checkpoints.save())
         await self._listen(admin, page, server)
         fleet.start()
         for state in desk.states():
@@ -471,15 +475,15 @@ async def _every_second(part: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _within(limit_s: float, part: str, work: Coroutine[Any, Any, None]) -> None:
-    """One part of the stop. What hangs or fails is named and left behind: an orphaned judge must still
-    end."""
+    """One part of the stop, or of the start. What hangs or fails is named and left behind: an orphaned judge
+    must still end."""
     try:
         async with asyncio.timeout(limit_s):
             await work
     except TimeoutError:
-        log.error("still stopping after its time, left behind", extra={"part": part, "limit_s": limit_s})
+        log.error("not done in its time, left behind", extra={"part": part, "limit_s": limit_s})
     except Exception:
-        log.exception("failed to stop", extra={"part": part})
+        log.exception("failed, left behind", extra={"part": part})
 
 
 def read_settings(raw: bytes) -> JudgeSettings:

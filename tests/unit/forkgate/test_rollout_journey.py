@@ -16,6 +16,7 @@ from comparator.evidence import EvidenceReader, Keyring
 from forkgate.config import loads
 from forkgate.config.hooks import HookEvent
 from forkgate.hooks.notices import differences
+from forkgate.judge import judge
 from forkgate.judge.edited import edited
 from forkgate.judge.plan_view import plan_view
 from forkgate.judge.recompute import recompute
@@ -360,7 +361,11 @@ def test_an_old_pool_that_is_not_ready_holds_the_step_and_is_told_with_its_reaso
     run(main())
 
 
-def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(tmp_path: Path) -> None:
+def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "LOOK_S", 0.05)
+
     async def main() -> None:
         async with bench(tmp_path, advance="gates") as one:
             await promote_to(one, "canary step 1 of 2")
@@ -375,9 +380,13 @@ def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(tmp_path
             assert await two.say(Advance(**now())) == waits
             assert two.judge.withheld_by(state(two)) == waits
             assert state(two).place == "canary step 1 of 2"
+            monkeypatch.setattr(judge, "LOOK_S", 30.0)
+            asked = asyncio.create_task(two.say(Advance(**now())))
+            await asyncio.sleep(0)
             looked.add("old")
+            two.judge.pool_seen("old", True, "1 of 1 endpoints answers")
+            assert await asked == (), "who asks before the first look waits for it"
             assert two.judge.withheld_by(state(two)) == ()
-            two.judge.tick()
             assert state(two).place == "canary step 2 of 2"
         replayed(tmp_path)
 
