@@ -374,7 +374,12 @@ def test_metrics_port_that_is_taken_while_no_judge_runs_costs_metrics_only(tmp_p
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         text = one.file.read_text()
-        one.file.write_text(text.replace("host: 127.0.0.1, port: 0}}", f"host: 127.0.0.1, port: {port}}}}}"))
+        assert "prometheus: {host: 127.0.0.1, port: 0}" in text
+        one.file.write_text(
+            text.replace(
+                "prometheus: {host: 127.0.0.1, port: 0}", f"prometheus: {{host: 127.0.0.1, port: {port}}}"
+            )
+        )
         await one.start()
         assert (await one.status())["metrics"] == f"http://127.0.0.1:{port}/metrics"
         lives = len(one.pids("judge"))
