@@ -97,6 +97,7 @@ def story(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
             rollout = one.admin(f"/v1/rollouts/{ROLLOUT}")
         assert rollout["latched"] is not None, f"{len(texts)} requests and no fork between the precisions"
         one.obeyed()
+        rollout = one.admin(f"/v1/rollouts/{ROLLOUT}")  # its latch is on disk by now
         yield Story(serving=one, old=old, new=new, drawn_id=drawn_id, texts=texts, rollout=rollout)
 
 

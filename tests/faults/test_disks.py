@@ -119,11 +119,11 @@ def test_full_disk_costs_evidence_and_nothing_else(tmp_path: Path) -> None:
             await troubled(one, "disk is full")
             await new.set("forks at token 2")
             assert await ask(one, "acme", "it forks") == "new"
-            found = await one.until("the rollback", state="rolled_back")
+            await one.until("the rollback", state="rolled_back")
             await one.obeyed()
             await new.set()
-            # Its space was taken beforehand: even now the latch is on disk.
-            assert found["latched"]["durable"]
+            # Its space was taken beforehand: even now the latch is on disk, before any edge hears of it.
+            assert (await one.admin("/v1/rollouts/old-to-new"))["latched"]["durable"]
             assert "old-to-new" in read_latch(one.state / "rollback.latch").latched
             assert await ask(one, "acme", "after the flip") == "old"
             # Workers and judges that start on a full disk.

@@ -104,8 +104,9 @@ def test_fork_moves_the_tenant_back_and_says_why(tmp_path: Path) -> None:
     async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
         new.lies.add("forks at token 2")
         await one.request("acme", "it forks")
-        found = await rolled_back(one)
+        await rolled_back(one)
         await published(one)
+        found = await rolled_back(one)
         assert found["latched"]["durable"]
         await one.request("acme", "after")
         assert (live(new, "after"), live(old, "after")) == (0, 1)
