@@ -149,6 +149,28 @@ def test_sealed_evidence_outlives_a_kill_and_shows_nothing_on_any_disk(tmp_path:
     asyncio.run(main())
 
 
+def test_a_judge_whose_file_names_another_key_writes_over_no_sealed_state(tmp_path: Path) -> None:
+    first, second = ({"key_command": [sys.executable, "-c", f"print('{one}')"]} for one in HEX)
+    pause = ("rollout", "pause", "old-to-new", "--reason", "wait")
+
+    async def main() -> None:
+        async with asyncio.timeout(110), stack(tmp_path, first) as one:
+            await one.start()
+            paused = await asyncio.to_thread(command, one, *pause)
+            assert paused.returncode == 0, paused.stderr
+            await one.stop()
+            sealed = (one.state / "rollouts.json").read_bytes()
+            one.config["evidence"] = {"encryption": second}
+            one.write()
+            one.spawn()
+            await one.until_edges()
+            await eventually(lambda: "Name it under evidence.encryption.old_keys" in one.log_file.read_text())
+            assert (one.state / "rollouts.json").read_bytes() == sealed
+            assert f"sealed with key {key(1).id}, which is not among those given" in one.log_file.read_text()
+
+    asyncio.run(main())
+
+
 def test_a_judge_without_its_key_does_not_start_and_live_traffic_goes_on(tmp_path: Path) -> None:
     async def main() -> None:
         async with asyncio.timeout(110), stack(tmp_path, {"key_env": "FORKGATE_NO_SUCH_KEY"}) as one:
