@@ -48,6 +48,7 @@ rollouts:
     candidate: new
     policy: {policy}
     global_seed: verdicts
+    start: on_load
     checks: {{self_check: false, quick_check: false}}
     shadow: {{percent: 100, token_only_percent: 0, control_percent: 30, max_tokens: {tokens}, logprobs: 20,
              in_flight: 8, samples_in_flight: 4, queue_items: 4096, queue_age_s: 3600}}
