@@ -192,24 +192,25 @@ def test_bfloat16_and_float32_fork(vllm: Vllm) -> None:
     assert max(errors) > 0.01
 
 
-def test_alone_and_in_a_crowd_fork(vllm: Vllm) -> None:
-    """The schedule changes the numbers, and a near tie tips. Same server, same prompts, same parameters.
+def test_alone_and_in_a_crowd_differ_by_rounding_alone(vllm: Vllm) -> None:
+    """The schedule may change the numbers, and then near ties tip. Same server, same prompts, same parameters.
 
     Which precision moves with the batch depends on the CPU: float32 where its kernels are blocked, bfloat16
-    with AVX-512 or AMX (vLLM's plain kernels without them are the same for any number of rows).
+    with AMX; on others neither does (plain kernels are the same for any number of rows). Where nothing moves
+    there is nothing to see, and the test says so.
     """
+    moved = False
     for dtype, rounding_nats in (("float32", 1e-2), ("bfloat16", 1.0)):
         compared = pairs(
             vllm.answers(dtype, Ask.TIED, concurrent=1), vllm.answers(dtype, Ask.TIED, concurrent=8)
         )
         assert [pair.set_aside for pair in compared] == [None] * len(LONG_PROMPTS)
-        forks = [pair.fork for pair in compared if pair.fork is not None]
-        for fork in forks:
-            assert fork.max_error_nats is not None
-            assert fork.max_error_nats < rounding_nats  # rounding, not another model
-        if forks:
-            return
-    raise AssertionError("8 prompts at a tie gave the same tokens alone and 8 at a time, in both precisions")
+        for pair in compared:
+            assert pair.max_error_nats is not None
+            assert pair.max_error_nats < rounding_nats  # rounding, not another model
+            moved |= pair.fork is not None or pair.max_error_nats > 0.0
+    if not moved:
+        pytest.skip("on this CPU vLLM's numbers are the same for any batch, in both precisions")
 
 
 def test_alone_and_alone_again_do_not_fork(vllm: Vllm) -> None:
