@@ -193,7 +193,7 @@ def test_bfloat16_and_float32_fork(vllm: Vllm) -> None:
 
 
 def test_alone_and_in_a_crowd_differ_by_rounding_alone(vllm: Vllm) -> None:
-    """The schedule may change the numbers, and then near ties tip. Same server, same prompts, same parameters.
+    """The schedule may change the numbers, and then ties tip. Same server, same prompts, same parameters.
 
     Which precision moves with the batch depends on the CPU: float32 where its kernels are blocked, bfloat16
     with AMX; on others neither does (plain kernels are the same for any number of rows). Where nothing moves
