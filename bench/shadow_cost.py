@@ -17,7 +17,7 @@ all requests of a mode, the copies that ran, and those that the rules kept from 
 answers that share an engine's passes with a third are slower by what that engine makes of a larger batch, and
 what matters is to know it. ``shadow_endpoints`` bring the ratio to 1; so does a smaller ``percent``.
 
-About five minutes on two idle cores. Exit code 0: measured. 2: usage. 4: it could not be measured.
+About ten minutes on two idle cores. Exit code 0: measured. 2: usage. 4: it could not be measured.
 """
 
 from __future__ import annotations
