@@ -219,7 +219,9 @@ class Checkpoints:
         except KeyError:
             return
         anew = state.held is not None and state.held.cause is HoldCause.CONFIGURATION
-        if state.stage in ENDED_STAGES or anew or state.begun_unix_s > moved.unix_s:
+        # A clock that was set back dates a promotion before its rollout's begin: the stage knows better.
+        older = state.stage is not Stage.PROMOTED and state.begun_unix_s > moved.unix_s
+        if state.stage in ENDED_STAGES or anew or older:
             self.home_is_back = True
             log.warning("home is back where it was", extra={"rollout": moved.rollout, "stage": state.stage})
         elif state.stage is not Stage.PROMOTED:

@@ -196,6 +196,25 @@ def test_time_and_gates_alone_carry_it_to_its_promotion(tmp_path: Path) -> None:
     run(main())
 
 
+def test_home_stays_where_it_moved_though_the_clock_was_set_back_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "observing")
+            monkeypatch.setattr(time, "time", lambda: real() - 3_600)
+            await promote_to(one, "promoted")
+            assert routes(one) == ("new", {})
+            await one.checkpoints.save()
+        async with bench(tmp_path) as one:
+            assert state(one).place == "promoted"
+            assert not one.checkpoints.home_is_back
+
+    run(main())
+
+
 def journalled_now(one: Bench) -> list[int]:
     return list(range(state(one).sequence))
 
