@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import time
 import urllib.error
@@ -42,12 +43,14 @@ def process(
             child.stdin.close()
         yield child
     finally:
-        child.terminate()
-        try:
-            child.wait(10)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        # Killed last of all: what a sidecar started would go on writing where it ran. Its second SIGTERM says
+        # to wait for nobody.
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+            child.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(10)
+                break
+        child.wait()
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 pipe.close()

@@ -48,13 +48,13 @@ class Child:
             raise DemoError(f"{self.name} ended with exit code {code}; see {self.log}")
 
     def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        """End it and wait for it. It is killed last of all: what it started would outlive it."""
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):  # the second: wait for nobody
+            self.process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_S)
+                break
+        self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
         self._log_file.close()

@@ -15,6 +15,8 @@ from tests.faults.__main__ import main
 from tests.faults.figures import Figures, p99
 from tests.faults.rows import ROWS, Row
 from tests.faults.scene import Scene, play
+from tests.support.sidecar import alive
+from tests.support.stack import stack
 
 HOLDS = Figures(
     name="a-fault",
@@ -106,6 +108,21 @@ def test_each_bound_is_one(change: dict[str, object], said: str) -> None:
 
 def test_answers_that_a_killed_process_had_begun_are_no_error() -> None:
     assert msgspec.structs.replace(HOLDS, excused=5).problems() == []
+
+
+def test_what_an_engine_that_says_nothing_may_cost_is_the_rows_own_setting() -> None:
+    waited = msgspec.structs.replace(HOLDS, p99_s=2.6)
+    assert waited.problems() != []
+    assert msgspec.structs.replace(waited, first_byte_s=1.5).problems() == []
+
+
+def test_nothing_that_a_row_started_outlives_it(tmp_path: Path) -> None:
+    async def row() -> list[int]:
+        async with stack(tmp_path) as (one, *_):
+            assert one.process is not None
+            return [one.process.pid, *one.pids()]
+
+    assert [pid for pid in asyncio.run(row()) if alive(pid)] == []
 
 
 def test_a_name_that_no_fault_has_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,6 +61,9 @@ class Serving:
         try:
             return self.process.wait(60)
         except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGTERM)  # wait for nobody: killed, it would leave its children
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
             self.process.kill()
             self.process.wait()
             raise

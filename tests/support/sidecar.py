@@ -9,14 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 
 from tests.support.fake_vllm import FakeVllm
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 CONFIG = """
 listen: {{host: 127.0.0.1, port: 0, workers: {workers}}}
@@ -70,6 +71,8 @@ class Sidecar:
         self.workers = workers
         self.process: subprocess.Popen[bytes] | None = None
         self.session: aiohttp.ClientSession | None = None
+        self._log: list[dict[str, Any]] = []
+        self._log_bytes = 0
 
     # -- life ---------------------------------------------------------------------------------------------
 
@@ -113,24 +116,27 @@ class Sidecar:
         return await asyncio.to_thread(self.process.wait, 60)
 
     async def close(self) -> None:
+        """End what still runs, drained or not. Nothing of it writes into the directory after this."""
         if self.session is not None:
             await self.session.close()
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None:
             self.process.kill()
             self.process.wait()
-            for pid in self.pids():  # a failed test waits for no drain
-                if self._ours(pid):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+            await eventually(self._all_ended, "the end of every process of this directory")
 
-    def _ours(self, pid: int) -> bool:
-        """A process id may be somebody else's by now; the mark in its environment is not."""
-        try:
-            return f"{MARK}={self.directory}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(
-                b"\0"
-            )
-        except OSError:
-            return False
+    def _all_ended(self) -> bool:
+        """Kill what is left. The mark tells, for one may have been started since the log's last line."""
+        left = list(self._family())
+        for one in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        return left == []
+
+    def _family(self) -> Iterator[psutil.Process]:
+        for one in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if one.environ().get(MARK) == str(self.directory):
+                    yield one
 
     # -- asking -------------------------------------------------------------------------------------------
 
@@ -171,17 +177,27 @@ class Sidecar:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        out, err = await process.communicate()
-        assert process.returncode is not None
+        try:
+            out, err = await process.communicate()
+        finally:
+            if process.returncode is None:  # whoever asked has given up
+                process.kill()
+                await process.wait()
         return process.returncode, out.decode(), err.decode()
 
     def log(self) -> list[dict[str, Any]]:
-        """Every line of the log that is JSON."""
-        lines = []
-        for line in self.log_file.read_text().splitlines():
+        """Every whole line of the log that is JSON. What was read before is not read again: some wait for a
+        line, with thousands before it."""
+        with self.log_file.open("rb") as log:
+            if os.fstat(log.fileno()).st_size < self._log_bytes:  # a test has emptied it
+                self._log, self._log_bytes = [], 0
+            log.seek(self._log_bytes)
+            whole, end, _ = log.read().rpartition(b"\n")
+        self._log_bytes += len(whole) + len(end)
+        for line in whole.splitlines():
             with contextlib.suppress(json.JSONDecodeError):
-                lines.append(json.loads(line))
-        return lines
+                self._log.append(json.loads(line))
+        return list(self._log)
 
     def pids(self, child: str | None = None) -> list[int]:
         """Children that were ever started, or those of one name, oldest first."""

@@ -18,7 +18,7 @@ import aiohttp
 import psutil
 
 from tests.support.saboteur import StubProcess
-from tests.support.sidecar import Sidecar, eventually_async
+from tests.support.sidecar import MARK, Sidecar, eventually_async
 from tests.support.waiting import all_obey, eventually
 
 SEAMS = Path(__file__).resolve().parent / "seams"
@@ -101,7 +101,12 @@ class Stack(Sidecar):
 
     def spawn(self) -> None:
         """Start it, and wait for nothing."""
-        environment = {**os.environ, "PYTHONPATH": str(SEAMS), "FORKGATE_TEST_SEAMS": str(self.seams)}
+        environment = {
+            **os.environ,
+            MARK: str(self.directory),
+            "PYTHONPATH": str(SEAMS),
+            "FORKGATE_TEST_SEAMS": str(self.seams),
+        }
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "forkgate", "serve", str(self.file)],
@@ -139,6 +144,18 @@ class Stack(Sidecar):
 
         await eventually_async(shown, what)
         return found
+
+    async def word(self, verb: str, *, tenant: str | None = None) -> tuple[int, dict[str, Any]]:
+        """A person's word on the admin API's socket: status, and what it answers.
+
+        Raises aiohttp.ClientError or OSError where no judge answers, or it dies of it.
+        """
+        said = {"reason": f"test: {verb}"} | ({} if tenant is None else {"tenant": tenant})
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.state / "admin.sock"))) as session,
+            session.post(f"http://judge/v1/rollouts/old-to-new/{verb}", json=said) as response,
+        ):
+            return response.status, json.loads(await response.read())
 
     async def obeyed(self) -> None:
         """Every edge routes by the judge's present table."""
