@@ -48,6 +48,8 @@ class LatchKeeper:
         self.latch = Latch()
         self.durable = True
         self.trouble: str | None = None
+        self.on_late: Callable[[], None] = lambda: None
+        """Called once the disk has taken a latch that nobody waits for any longer."""
 
     def open(self) -> None:
         """Read what stands on disk. A disk that cannot be written is a trouble, not an error."""
@@ -77,12 +79,16 @@ class LatchKeeper:
         self.latch = latch
         loop = asyncio.get_running_loop()
         future: asyncio.Future[str | None] = loop.create_future()
+        late = False
 
         def done(error: str | None) -> None:
             def settle() -> None:
                 self._note(latch, error)
                 if not future.done():
                     future.set_result(error)
+                if late and self.durable:
+                    log.info("the disk took the rollback latch late", extra={"file": str(self._file.path)})
+                    self.on_late()
 
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle)
@@ -94,8 +100,11 @@ class LatchKeeper:
             async with asyncio.timeout(timeout_s):
                 error = await asyncio.shield(future)
         except TimeoutError:
-            error = f"{self._file.path}: the disk did not answer within {timeout_s:g} s"
-            self.trouble = error
+            if future.done():  # in the very last moment
+                error = future.result()
+            else:
+                late, error = True, f"{self._file.path}: the disk did not answer within {timeout_s:g} s"
+                self.trouble = error
         return Written(durable=error is None, seconds=time.monotonic() - started, error=error)
 
     def close(self) -> None:

@@ -87,6 +87,7 @@ class Publisher:
         self._pools = tuple(pools)
         self._states = states
         self.keeper = keeper
+        keeper.on_late = self.latch_durable
         self._latch_s = latch_s
         self._acknowledge_s = acknowledge_s
         self._line = asyncio.Lock()

@@ -134,6 +134,9 @@ def test_stalled_disk_delays_the_flip_by_its_bound_and_no_more(
             released.set()
             await eventually(lambda: bench.keeper.durable)
             assert "old-to-new" in read_latch(bench.paths.latch).latched
+            latch = bench.desk.state("old-to-new").latch
+            assert latch is not None
+            assert latch.durable, "and it is told so, though nobody waited any longer"
 
     run(main())
 
