@@ -18,7 +18,7 @@ from tests.support.sidecar import eventually_async
 from tests.support.stack import Answer, Load, Stack, stubs
 from tests.support.waiting import eventually
 
-CALM_S = 4.0
+CALM_S = 3.0
 LOOK_S = 0.25
 """Between two looks at the ledger."""
 CLIENTS = 4
@@ -73,6 +73,31 @@ class Scene:
     def excuse_ports(self, ports: set[int]) -> None:
         self.excuse(lambda answer: answer.port in ports)
 
+    # -- a person's words ---------------------------------------------------------------------------------
+
+    async def say(self, verb: str, tenant: str | None = None) -> None:
+        """It is done once this returns."""
+        status, answer = await self.one.word(verb, tenant=tenant)
+        assert status == 200, (verb, tenant, answer)
+
+    async def at(self, place: str) -> None:
+        """Wait until the rollout is there."""
+        await self.one.until(place, place=place)
+
+    async def may_leave(self) -> None:
+        """Wait until nothing stands in the way of its next step."""
+
+        async def nothing_left() -> bool:
+            return not (await self.show())["blocked_by"]
+
+        await eventually_async(nothing_left, "nothing stands in the step's way")
+
+    async def promote(self, place: str) -> None:
+        """One step on, to there."""
+        await self.may_leave()
+        await self.say("promote")
+        await self.at(place)
+
     # -- a rollback ---------------------------------------------------------------------------------------
 
     async def roll_back(self) -> None:
@@ -83,8 +108,7 @@ class Scene:
         await self.new.set("forks at token 2")
         if held is not None:
             self.figures.note += "; held, so a person rolled back"
-            code, _, err = await self.one.cli("rollout", "rollback", NAME, "--reason", "faults: held")
-            assert code == 0, err
+            await self.say("rollback")
         await self.one.until("the rollback", state="rolled_back")
         await self.one.obeyed()
         await self.new.set()
@@ -120,10 +144,35 @@ class Scene:
         self.one.kill("judge")
         await self.judge_beyond(lives)
 
+    async def another_edge(self, name: str) -> None:
+        """``kill -9`` an edge, and wait for the next. The answers that it was giving are excused."""
+        lives = len(self.one.pids(name))
+        self.excuse_ports(self.one.stop_then_kill(name))
+        await eventually(lambda: len(self.one.pids(name)) > lives, f"another {name}")
+
     async def judge_beyond(self, lives: int) -> None:
         """Wait for a further life of the judge, which answers."""
         await eventually(lambda: len(self.one.pids("judge")) > lives, "another judge")
         await eventually_async(self._answers, "the next judge")
+
+    async def dies_at(self, moment: str, act: Callable[[], Any]) -> None:
+        """The judge kills itself at this moment of what ``act`` sets off; the next one is there."""
+        lives = len(self.one.pids("judge"))
+        (self.one.seams / "moment").write_text(moment)
+        with contextlib.suppress(aiohttp.ClientError, OSError):  # nobody is left to answer
+            await act()
+        await eventually(lambda: len(self.one.pids("judge")) > lives, f"a judge killed {moment}")
+        assert (self.one.seams / "fired").read_text() == moment
+        await self.judge_beyond(lives)
+
+    async def home_is(self, pool: str) -> None:
+        """Wait until home is this pool, for the judge and for every edge."""
+
+        async def moved() -> bool:
+            return bool((await self.one.status())["home"] == pool)
+
+        await eventually_async(moved, f"home is {pool}")
+        await self.one.obeyed()
 
     async def _answers(self) -> bool:
         with contextlib.suppress(aiohttp.ClientError, OSError):
@@ -213,7 +262,7 @@ async def play(
     act: Act,
     *,
     rollback_after: bool = True,
-    prepare: Act | None = None,
+    plan: dict[str, Any] | None = None,
     calm_s: float = CALM_S,
     **options: Any,
 ) -> None:
@@ -221,19 +270,19 @@ async def play(
 
     Args:
         act: what happens while the load goes on, from the calm on.
-        prepare: before the load.
+        plan: what its rollout has otherwise than :class:`Stack` gives it.
         calm_s: how long the load is measured without the fault.
         options: of :class:`Stack`.
     """
     options.setdefault("shadow", SHADOW)
     async with stubs("old", "new") as (old, new):
         one = Stack(directory, old.url, new.url, **options)
+        one.config["rollouts"][0] |= plan or {}
+        one.write()
         scene = Scene(one, old, new, figures)
         watching = None
         try:
             await one.start()
-            if prepare is not None:
-                await prepare(scene)
             watching = asyncio.create_task(scene.watch())
             async with scene.load:
                 await scene.calm(calm_s)

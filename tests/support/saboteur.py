@@ -20,6 +20,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from engines.headers import REQUEST_ID_HEADER
 from tests.support.fake_vllm import FakeVllm
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -32,7 +33,8 @@ class Saboteur(FakeVllm):
     ``stalls``: never a byte. ``answers 500``. ``garbage``: bytes that are no event stream. ``half way``: the
     connection is reset after two tokens. ``endless``: tokens without end, whatever was asked. ``trickles``: a
     token of a copy's every 0.7 s. ``half closed``: its side of the connection is closed, the other is left
-    open, after two tokens of a copy, before the first byte of a live answer.
+    open, after two tokens of a copy, before the first byte of a live answer. ``holds checks``: what a check
+    asks is answered once this is taken back.
     """
 
     def __init__(self, name: str, *lies: str, pause_s: float = 0.0) -> None:
@@ -41,6 +43,24 @@ class Saboteur(FakeVllm):
         self.live = 0
         self.shadow = 0
         self.live_running = 0
+        self.held = 0
+        """Requests of checks that wait."""
+        self._told = asyncio.Event()
+
+    def obey(self, lies: list[str] | None, pause_s: float | None) -> None:
+        """Behave so from now on; None: as before."""
+        self.lies = self.lies if lies is None else set(lies)
+        self.pause_s = self.pause_s if pause_s is None else pause_s
+        told, self._told = self._told, asyncio.Event()
+        told.set()
+
+    async def _hold(self) -> None:
+        self.held += 1
+        try:
+            while self.lies_about("holds checks"):
+                await self._told.wait()
+        finally:
+            self.held -= 1
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
@@ -50,6 +70,8 @@ class Saboteur(FakeVllm):
         self.headers.clear()
         self.shadow += shadow
         self.live += not shadow
+        if request.headers.get(REQUEST_ID_HEADER, "").startswith("check/"):
+            await self._hold()
         prefix = "" if shadow else "live:"
         if self.lies_about(prefix + "answers 500"):
             return web.json_response({"error": {"message": "EngineCore died"}}, status=500)
@@ -119,9 +141,15 @@ class Saboteur(FakeVllm):
 
 async def _control(stub: Saboteur, request: web.Request) -> web.Response:
     told = json.loads(await request.read())
-    stub.lies = set(told.get("lies", stub.lies))
-    stub.pause_s = told.get("pause_s", stub.pause_s)
-    return web.json_response({"live": stub.live, "shadow": stub.shadow, "live_running": stub.live_running})
+    stub.obey(told.get("lies"), told.get("pause_s"))
+    return web.json_response(
+        {
+            "live": stub.live,
+            "shadow": stub.shadow,
+            "live_running": stub.live_running,
+            "held": stub.held,
+        }
+    )
 
 
 async def _serve(name: str, port: int, lies: list[str]) -> None:
@@ -180,6 +208,16 @@ class StubProcess:
         if self._process.returncode is None:
             os.kill(self._process.pid, signal.SIGKILL)
             await self._process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: its port takes connections, and nothing is read or answered until :meth:`thaw`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT: it goes on where it was."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     async def set(self, *lies: str, pause_s: float | None = None) -> dict[str, int]:
         """Tell it how to behave from now on, also after a restart; its counts come back."""

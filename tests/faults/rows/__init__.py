@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults.figures import Figures
-from tests.faults.rows import candidates, clients, clocks, days, disks, kills, links, pools
+from tests.faults.rows import (
+    candidates,
+    chaos,
+    clients,
+    clocks,
+    days,
+    disks,
+    hooks,
+    kills,
+    links,
+    pools,
+    races,
+)
 
 
 class Row(NamedTuple):
@@ -27,9 +39,12 @@ ROWS: tuple[Row, ...] = tuple(
         *candidates.ROWS,
         *pools.ROWS,
         *kills.ROWS,
+        *races.ROWS,
         *disks.ROWS,
         *clocks.ROWS,
         *links.ROWS,
+        *hooks.ROWS,
+        *chaos.ROWS,
         *clients.ROWS,
         *days.ROWS,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from tests.faults.figures import Figures
 from tests.faults.scene import SHADOW, Scene, play
@@ -21,6 +22,16 @@ LIES = (
     "echoes another prompt",
 )
 """Each in turn, for an eighth of the fault's time."""
+
+FIRST_BYTE_S = 2.5
+"""Above what a healthy engine takes here for its first byte, however busy the machine."""
+SILENT = """
+level: token
+alpha: 0.05
+gates:
+  token_equality: {minimum_pairs: 100000}
+  live_errors: {kind: error_rate, source: live, maximum: 0.5, minimum_requests: 3, window_s: 6}
+"""
 
 Play = Callable[[Figures, Path], Awaitable[None]]
 
@@ -69,6 +80,40 @@ async def refusing(figures: Figures, directory: Path) -> None:
     await play(figures, directory, act)
 
 
+async def frozen(figures: Figures, directory: Path) -> None:
+    """Its port takes connections and its process does nothing. Home answers after ``first_byte_s``, until the
+    gate on live requests sends the tenant home; then it goes on, and nobody asks it."""
+
+    async def act(it: Scene) -> None:
+        begun = len(it.load.answers)
+        it.new.freeze()
+        try:
+            async with it.fault():
+                it.figures.rollback = "lost"
+                found = await it.one.until("the rollback of an engine that is silent", state="rolled_back")
+                await it.one.obeyed()
+                told = it.load.answers[begun:]
+                await it.stays_home()
+        finally:
+            it.new.thaw()
+        await it.stays_home()
+        await it.rollback_lasts()
+        at_home = sum(one.tenant == "acme" and one.engine == "old" and one.whole for one in told)
+        assert at_home > 0, "no request of acme's was answered by home"
+        it.figures.note = (
+            f"{at_home} requests of the canary were answered by home before a byte, "
+            f"then {found['latched']['gate']} rolled back: {found['latched']['reason']}"
+        )
+
+    figures.first_byte_s = FIRST_BYTE_S
+    await play(figures, directory, act, rollback_after=False, policy=SILENT, rest=impatient())
+
+
+def impatient() -> dict[str, Any]:
+    """Who waits for an engine's first byte waits :data:`FIRST_BYTE_S`."""
+    return {"timeouts": {"drain_s": 5, "connect_s": 2, "eject_s": 0.2, "first_byte_s": FIRST_BYTE_S}}
+
+
 ROWS: tuple[tuple[str, str, Play], ...] = (
     ("candidate-refusing", "the candidate is killed; nobody listens on its port", refusing),
     ("candidate-stalling", "the candidate accepts copies and never sends a byte", lying(("stalls",))),
@@ -85,4 +130,5 @@ ROWS: tuple[tuple[str, str, Play], ...] = (
         "its side of the connection is closed: of copies in mid-answer, of live requests before a byte",
         lying(("half closed", "live:half closed")),
     ),
+    ("candidate-frozen", "SIGSTOP on a canary step: it takes connections and says nothing", frozen),
 )

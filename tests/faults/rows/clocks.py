@@ -6,9 +6,12 @@ The seam is ``tests/support/seams``: Python's ``time.time`` in each child reads 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
+from forkgate.state.latch import read_latch
 from tests.faults.figures import Figures
+from tests.faults.rows.kills import EQUAL, LIVES_S, SLOW, as_the_table_says
 from tests.faults.scene import SHADOW, Scene, play
 
 DAY_S = 86_400
@@ -39,4 +42,72 @@ async def stepping(figures: Figures, directory: Path) -> None:
     await play(figures, directory, act, rollback_after=False, shadow={**SHADOW, "tokens_per_day": 10_000_000})
 
 
-ROWS = (("clock-stepping", "all clocks step by days, forth and back", stepping),)
+BACK_S = (60, 3_600, DAY_S, 20 * DAY_S)
+"""How far all clocks go back before a word, one after the other."""
+WORDS: Sequence[tuple[str, str | None, str, str, bool]] = (
+    ("start", None, "shadow", "old", False),
+    ("pause", None, "shadow", "old", True),
+    ("resume", None, "shadow", "old", False),
+    ("promote", None, "canary step 1 of 2", "old", False),
+    ("promote", None, "canary step 2 of 2", "old", False),
+    ("rollback", "acme", "canary step 2 of 2", "old", True),
+    ("lift", "acme", "canary step 2 of 2", "old", False),
+    ("promote", None, "observing", "old", False),
+    ("promote", None, "promoted", "new", True),
+    ("rollback", None, "rolled_back", "old", True),
+    ("lift", None, "shadow", "old", True),
+    ("abort", None, "aborted", "old", False),
+    ("start", None, "shadow", "old", True),
+)
+"""Verb, tenant, where it leads, where home is then, and whether the judge is killed after it."""
+
+
+async def back_before_each_word(figures: Figures, directory: Path) -> None:
+    """Each word is obeyed, and known to the next judge, though what came before it lies in its future."""
+
+    async def act(it: Scene) -> None:
+        clock_s = killed = 0
+        async with it.fault():
+            for number, (verb, tenant, place, home, dies) in enumerate(WORDS):
+                if verb == "promote":
+                    await it.may_leave()
+                epoch = (await it.one.status())["epoch"]
+                clock_s -= BACK_S[number % len(BACK_S)]
+                (it.one.seams / "clock").write_text(str(clock_s))
+                await it.say(verb, tenant)
+                for life in range(1 + dies):
+                    if life:
+                        await it.another_judge()
+                        killed += 1
+                    found = await it.show()
+                    assert found["place"] == place, (verb, life, found["place"])
+                    paused, sent_home = found["paused"] is not None, bool(found["tenants_home"])
+                    assert paused == (verb == "pause"), (verb, life, found["paused"])
+                    assert sent_home == (verb == "rollback" and tenant is not None), (verb, life)
+                    await it.home_is(home)
+                    assert (read_latch(it.one.state / "rollback.latch").moved is not None) == (home == "new")
+                    if home == "old":
+                        await as_the_table_says(it, found)
+                    else:
+                        await it.stays_home("new")
+                assert (await it.one.status())["epoch"] > epoch or verb in ("pause", "resume")
+            await it.promote("canary step 1 of 2")
+            code, out, err = await it.one.cli("audit", "verify")
+            assert code == 0, out + err
+        it.figures.note = (
+            f"{len(WORDS)} words, each {BACK_S[0]} s to {BACK_S[-1] // DAY_S} days before the last one, and "
+            f"{killed} judges killed after one"
+        )
+
+    await play(figures, directory, act, policy=EQUAL, plan=SLOW)
+
+
+ROWS = (
+    ("clock-stepping", "all clocks step by days, forth and back", stepping),
+    (
+        "clock-back-words",
+        "all clocks go back before each word of a person, and the judge dies after it",
+        back_before_each_word,
+        LIVES_S,
+    ),
+)

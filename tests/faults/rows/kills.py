@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.faults.figures import Figures
-from tests.faults.scene import NAME, Scene, play
+from tests.faults.scene import Scene, play
+from tests.support.saboteur import StubProcess
 from tests.support.sidecar import eventually_async
-from tests.support.waiting import eventually
 
 BEFORE = ("before the latch", "latch half written")
 AFTER = ("latched, not published", "published, not sent", "first acknowledgement")
+DECIDED, JOURNALLED = "decided, not journalled", "journalled, not obeyed"
 PROMOTION = (
-    "decided, not journalled",
-    "journalled, not obeyed",
+    DECIDED,
+    JOURNALLED,
     "before home is kept",
     "home kept, not published",
     "home published, not sent",
 )
+HOME_BACK = ("before home is put back", "home put back, not published")
 QUICK: dict[str, Any] = {
     "start": "on_load",
     "shadow_stage": {"skip": True},
@@ -35,27 +38,14 @@ SLOW: dict[str, Any] = {
         {"percent": 100, "minimum_pairs": 1, "advance": "manual"},
     ],
     "observe": {"minimum_s": 0, "advance": "manual"},
+    "max_tenants_home": 1,
 }
+CHECKED: dict[str, Any] = {
+    **SLOW,
+    "checks": {"self_check": True, "quick_check": True, "self_runs": 2, "prompts": 2, "tokens": 3},
+}
+CHECKS = ("self_check", "quick_check")
 EQUAL = "level: token\nalpha: 0.05\ngates:\n  token_equality: {minimum_pairs: 1}\n"
-
-
-async def say(it: Scene, verb: str) -> None:
-    code, _, err = await it.one.cli("rollout", verb, NAME, "--reason", f"faults: {verb}")
-    assert code == 0, (verb, err)
-
-
-async def at(it: Scene, place: str) -> None:
-    await it.one.until(place, place=place)
-
-
-async def dies_at(it: Scene, moment: str, act: Callable[[], Any]) -> None:
-    """The judge kills itself at this moment of what ``act`` sets off."""
-    lives = len(it.one.pids("judge"))
-    (it.one.seams / "moment").write_text(moment)
-    await act()
-    await eventually(lambda: len(it.one.pids("judge")) > lives, f"a judge killed {moment}")
-    assert (it.one.seams / "fired").read_text() == moment
-    await it.judge_beyond(lives)
 
 
 async def at_every_write_of_a_rollback(figures: Figures, directory: Path) -> None:
@@ -65,7 +55,7 @@ async def at_every_write_of_a_rollback(figures: Figures, directory: Path) -> Non
         it.figures.rollback = "lost"
         async with it.fault():
             for moment in (*AFTER, *BEFORE):
-                await dies_at(it, moment, lambda: it.new.set("forks at token 2"))
+                await it.dies_at(moment, lambda: it.new.set("forks at token 2"))
                 if moment in AFTER:
                     found = await it.show()
                     assert found["state"] == "rolled_back", (moment, found)
@@ -75,7 +65,7 @@ async def at_every_write_of_a_rollback(figures: Figures, directory: Path) -> Non
                 await it.new.set()
                 await it.stays_home()
                 if moment != BEFORE[-1]:
-                    await say(it, "lift")
+                    await it.say("lift")
                     await it.one.obeyed()
         await it.rollback_lasts()
         it.figures.note = f"killed at {len(AFTER) + len(BEFORE)} moments of a rollback"
@@ -84,59 +74,56 @@ async def at_every_write_of_a_rollback(figures: Figures, directory: Path) -> Non
 
 
 async def at_every_write_of_a_promotion(figures: Figures, directory: Path) -> None:
-    """Home is in one place after each, and what was kept is obeyed."""
-
-    async def promote(it: Scene) -> None:
-        await it.one.cli("rollout", "promote", NAME, "--reason", "dies of it")
+    """Home is in one place after each, and what was kept is obeyed; also where an abort puts it back."""
 
     async def act(it: Scene) -> None:
+        hit = 0
         async with it.fault():
-            for moment in PROMOTION:
-                await at(it, "observing")
-                await dies_at(it, moment, lambda: promote(it))
-                if moment == PROMOTION[0]:
+            for number, moment in enumerate(PROMOTION):
+                await it.at("observing")
+                await it.dies_at(moment, lambda: it.one.word("promote"))
+                hit += 1
+                if moment == DECIDED:
                     assert (await it.show())["place"] == "observing", moment
                     continue
-                await at(it, "promoted")
-                await eventually_async(lambda: home_is(it, "new"), f"home moved after {moment}")
-                await it.one.obeyed()
+                await it.at("promoted")
+                await it.home_is("new")
                 await it.stays_home("new")
+                if number <= len(HOME_BACK):
+                    await aborted(it, HOME_BACK[number - 1])
+                    hit += 1
+                    await it.say("start")
+                    continue
                 it.figures.rollback = "lost"
-                await say(it, "rollback")
+                await it.say("rollback")
                 await it.one.obeyed()
                 await it.stays_home()
                 if moment != PROMOTION[-1]:
-                    await say(it, "lift")
+                    await it.say("lift")
         await it.rollback_lasts()
-        it.figures.note = f"killed at {len(PROMOTION)} moments of a promotion, home in one place each time"
+        it.figures.note = f"killed at {hit} moments of a promotion and its end, home in one place each time"
 
-    await play(figures, directory, act, rollback_after=False, policy=EQUAL, prepare=planned(QUICK))
-
-
-async def home_is(it: Scene, pool: str) -> bool:
-    return bool((await it.one.status())["home"] == pool)
+    await play(figures, directory, act, rollback_after=False, policy=EQUAL, plan=QUICK)
 
 
-def planned(plan: dict[str, Any]) -> Callable[[Scene], Any]:
-    """Start again with this plan."""
-
-    async def prepare(it: Scene) -> None:
-        await it.one.stop()
-        it.one.config["rollouts"][0] |= plan
-        it.one.write()
-        for name in ("rollouts.json", "evidence.db", "evidence.db-wal", "evidence.db-shm"):
-            (it.one.state / name).unlink(missing_ok=True)
-        it.one.log_file.write_text("")
-        await it.one.start()
-
-    return prepare
+async def aborted(it: Scene, moment: str) -> None:
+    """An abort of a promoted rollout, of which its judge dies. It was heard of or not, and home says the
+    same."""
+    await it.dies_at(moment, lambda: it.one.word("abort"))
+    if (await it.show())["place"] == "promoted":
+        await it.home_is("new")
+        await it.stays_home("new")
+        await it.say("abort")
+    await it.at("aborted")
+    await it.home_is("old")
+    await it.stays_home()
 
 
 async def in_every_state(figures: Figures, directory: Path) -> None:
     """The next judge is in the same place, and every tenant with it."""
 
     async def killed(it: Scene, place: str) -> None:
-        await at(it, place)
+        await it.at(place)
         await it.one.obeyed()
         await it.another_judge()
         assert (await it.show())["place"] == place
@@ -151,31 +138,145 @@ async def in_every_state(figures: Figures, directory: Path) -> None:
                 ("promote", "canary step 2 of 2"),
                 ("promote", "observing"),
                 ("promote", "promoted"),
-                ("rollback", "rolled_back"),
             ):
                 if verb == "promote":
-                    await may_leave(it)
+                    await it.may_leave()
                 if verb is not None:
-                    await say(it, verb)
-                if verb == "rollback":
-                    it.figures.rollback = "lost"
+                    await it.say(verb)
                 await killed(it, place)
                 places.append(place)
+            it.figures.rollback = "lost"
+            await it.say("rollback")
+            await it.one.obeyed()
             await it.stays_home()
-        await it.rollback_lasts()
-        await say(it, "lift")
-        await say(it, "abort")
+        await it.rollback_lasts()  # killed as rolled back
+        await it.say("lift")
+        await it.say("abort")
         await killed(it, "aborted")
-        it.figures.note = f"killed in {len(places) + 1} states, the same one after each"
+        it.figures.note = f"killed in {len(places) + 2} states, the same one after each"
 
-    await play(figures, directory, act, rollback_after=False, policy=EQUAL, prepare=planned(SLOW))
+    await play(figures, directory, act, rollback_after=False, policy=EQUAL, plan=SLOW)
 
 
-async def may_leave(it: Scene) -> None:
-    async def nothing_left() -> bool:
-        return not (await it.show())["blocked_by"]
+async def in_every_check(figures: Figures, directory: Path) -> None:
+    """A check that nobody saw the end of is made again; one whose end was kept is not."""
 
-    await eventually_async(nothing_left, "nothing stands in the step's way")
+    async def act(it: Scene) -> None:
+        moments = ("in its midst", DECIDED, JOURNALLED)
+        async with it.fault():
+            await it.dies_at(DECIDED, lambda: it.one.word("start"))
+            assert (await it.show())["place"] == "pending"
+            await it.dies_at(JOURNALLED, lambda: it.one.word("start"))
+            await it.at("shadow")
+            for check, asked in zip(CHECKS, (it.old, it.new), strict=True):
+                for moment in moments:
+                    await it.say("abort")
+                    before = len(begun(it))
+                    await asked.set("holds checks")
+                    await it.say("start")
+                    await waits_in(it, check, asked)
+                    if moment == "in its midst":
+                        await it.another_judge()
+                        await waits_in(it, check, asked)
+                        await asked.set()
+                    else:
+                        await it.dies_at(moment, asked.set)
+                    await it.at("shadow")
+                    made = [one for one in CHECKS for _ in range(1 + (one == check and moment != JOURNALLED))]
+                    assert begun(it)[before:] == made, (check, moment, begun(it)[before:])
+            await it.stays_home()
+            await it.promote("canary step 1 of 2")
+            await it.one.obeyed()
+        it.figures.note = f"killed at {2 + 2 * len(moments)} moments of its checks, each made again or known"
+
+    await play(figures, directory, act, policy=EQUAL, plan=CHECKED)
+
+
+async def waits_in(it: Scene, check: str, asked: StubProcess) -> None:
+    """The rollout is in this check, and this engine has been asked."""
+    await it.at(check)
+
+    async def waits() -> bool:
+        return (await asked.counts())["held"] > 0
+
+    await eventually_async(waits, f"{check} at its engine")
+
+
+def begun(it: Scene) -> list[str]:
+    """Every check that any judge has begun."""
+    return [line["check"] for line in it.one.log() if line["event"] == "check begins"]
+
+
+Told = Callable[[dict[str, Any]], bool]
+
+
+def is_at(place: str) -> Told:
+    return lambda found: bool(found["place"] == place)
+
+
+def is_paused(found: dict[str, Any]) -> bool:
+    return found["paused"] is not None
+
+
+def goes_on(found: dict[str, Any]) -> bool:
+    return found["paused"] is None
+
+
+def acme_is_home(found: dict[str, Any]) -> bool:
+    return [one["tenant"] for one in found["tenants_home"]] == ["acme"]
+
+
+def nobody_is_home(found: dict[str, Any]) -> bool:
+    return found["tenants_home"] == []
+
+
+WORDS: Sequence[tuple[str, str | None, str, Told]] = (
+    ("start", None, DECIDED, is_at("pending")),
+    ("start", None, JOURNALLED, is_at("shadow")),
+    ("pause", None, DECIDED, goes_on),
+    ("pause", None, JOURNALLED, is_paused),
+    ("resume", None, DECIDED, is_paused),
+    ("resume", None, JOURNALLED, goes_on),
+    ("promote", None, DECIDED, is_at("shadow")),
+    ("promote", None, JOURNALLED, is_at("canary step 1 of 2")),
+    ("promote", None, JOURNALLED, is_at("canary step 2 of 2")),
+    ("rollback", "acme", "a tenant latched, not published", acme_is_home),
+    ("lift", "acme", "before a latch is opened", acme_is_home),
+    ("lift", "acme", "a latch opened, not journalled", nobody_is_home),
+    ("rollback", None, "latched, not published", is_at("rolled_back")),
+    ("lift", None, "before a latch is opened", is_at("rolled_back")),
+    ("lift", None, "a latch opened, not journalled", is_at("shadow")),
+    ("abort", None, DECIDED, is_at("shadow")),
+    ("abort", None, JOURNALLED, is_at("aborted")),
+    ("start", None, JOURNALLED, is_at("shadow")),
+)
+"""Verb, tenant, the moment that its judge dies at, and what the next one shows."""
+
+
+async def at_every_write_of_a_word(figures: Figures, directory: Path) -> None:
+    """A word that was not kept was not heard; one that was is obeyed. Tables say the same as the state."""
+
+    async def act(it: Scene) -> None:
+        async with it.fault():
+            for verb, tenant, moment, told in WORDS:
+                if verb == "promote":
+                    await it.may_leave()
+                await it.dies_at(moment, functools.partial(it.one.word, verb, tenant=tenant))
+                found = await it.show()
+                assert told(found), (verb, tenant, moment, found)
+                await as_the_table_says(it, found)
+            await it.promote("canary step 1 of 2")
+            await it.one.obeyed()
+        it.figures.note = f"killed at {len(WORDS)} moments of words, each heard or not"
+
+    await play(figures, directory, act, policy=EQUAL, plan=SLOW)
+
+
+async def as_the_table_says(it: Scene, found: dict[str, Any]) -> None:
+    """The candidate has the tenants that the state names, and no other."""
+    await it.one.obeyed()
+    routes = (await it.one.status())["routes"]
+    assert routes == dict.fromkeys(found["on_candidate"], "new"), (found["place"], routes)
 
 
 async def edge(figures: Figures, directory: Path) -> None:
@@ -184,11 +285,7 @@ async def edge(figures: Figures, directory: Path) -> None:
     async def act(it: Scene) -> None:
         async with it.fault():
             for name in ("edge 0", "edge 1", "edge 0"):
-                lives = len(it.one.pids(name))
-                it.excuse_ports(it.one.stop_then_kill(name))
-                await eventually(
-                    lambda name=name, lives=lives: len(it.one.pids(name)) > lives, f"another {name}"
-                )
+                await it.another_edge(name)
                 await it.one.obeyed()
                 await asyncio.sleep(0.5)
         it.figures.note = "three edges killed, each replaced"
@@ -202,6 +299,18 @@ LIVES_S = 240.0
 ROWS = (
     ("judge-killed-states", "kill -9 of the judge in each state of a rollout", in_every_state, LIVES_S),
     (
+        "judge-killed-checks",
+        "kill -9 of the judge in its self check and quick check, and at each write of them",
+        in_every_check,
+        LIVES_S,
+    ),
+    (
+        "judge-killed-words",
+        "kill -9 of the judge at each write of a start, pause, resume, promote, lift, abort",
+        at_every_write_of_a_word,
+        LIVES_S,
+    ),
+    (
         "judge-killed-rollback",
         "kill -9 of the judge at each write of a rollback",
         at_every_write_of_a_rollback,
@@ -209,7 +318,7 @@ ROWS = (
     ),
     (
         "judge-killed-promotion",
-        "kill -9 of the judge at each write of a promotion",
+        "kill -9 of the judge at each write of a promotion, and of home put back by an abort",
         at_every_write_of_a_promotion,
         LIVES_S,
     ),

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.faults.figures import Figures
-from tests.faults.rows.kills import say
 from tests.faults.scene import Scene, play
 from tests.support.waiting import eventually
 
@@ -91,12 +90,7 @@ def unreachable(how: str) -> Callable[[Figures, Path], Awaitable[None]]:
     async def act(it: Scene) -> None:
         async with Relay(it.one.state / "link.sock") as relay:
             for name in ("edge 0", "edge 1"):  # those that are connected past the relay
-                lives = len(it.one.pids(name))
-                it.excuse_ports(it.one.stop_then_kill(name))
-                await eventually(
-                    lambda name=name, lives=lives: len(it.one.pids(name)) > lives,  # type: ignore[misc]
-                    f"another {name}",
-                )
+                await it.another_edge(name)
             await it.one.obeyed()
             await eventually(lambda: relay.carried_bytes > 0, "edges on the relay")
             await at_candidate(it)
@@ -104,7 +98,7 @@ def unreachable(how: str) -> Callable[[Figures, Path], Awaitable[None]]:
             async with it.fault():
                 getattr(relay, how)()
                 it.figures.rollback = "lost"
-                await say(it, "rollback")
+                await it.say("rollback")
                 await it.stays_home_by_and_by()
                 await asyncio.sleep(2)
                 assert (await it.show())["state"] == "rolled_back"
