@@ -235,7 +235,7 @@ class SuiteRun:
             except Dropped as end:
                 self._dropped(passage, sample, end)
             except Exception as error:  # one sample's trouble must not end the suite unseen
-                _LOG.exception("sample %s of suite %s failed", sample.id, self._loaded.name)
+                _LOG.exception("a sample failed", extra={"suite": self._loaded.name, "sample": sample.id})
                 self._give_up(passage, sample, "error", f"{type(error).__name__}: {error}")
             else:
                 self._run += 1

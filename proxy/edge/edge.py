@@ -186,12 +186,13 @@ class Edge:
         if now >= self._refuge_told:
             self._refuge_told = now + _REFUGE_TOLD_S
             log.error(
-                "nobody in home pool %s answers: tenant %s stays at %s, which it was sent home from, until "
-                "somebody does (%d requests so far)",
-                self.router.home.name,
-                exchange.tenant,
-                pool,
-                self.counts.refuges,
+                "nobody in the home pool answers, tenants stay where they were sent home from",
+                extra={
+                    "home": self.router.home.name,
+                    "tenant": exchange.tenant,
+                    "pool": pool,
+                    "requests": self.counts.refuges,
+                },
             )
 
     def bug(self, client: ClientConnection) -> None:
@@ -306,7 +307,7 @@ class Edge:
         self.counts.shadow_errors += 1
         if self.counts.shadow_errors & (self.counts.shadow_errors - 1) == 0:  # 1, 2, 4, 8...
             log.exception(
-                "the shadow side raised (%d so far); live traffic goes on", self.counts.shadow_errors
+                "the shadow side raised; live traffic goes on", extra={"count": self.counts.shadow_errors}
             )
 
     def stats(self) -> dict[str, int]:

@@ -47,10 +47,13 @@ class Router:
         Raises ``SettingsError`` for an endpoint that is no URL; the table in force then stays.
         """
         if table.epoch <= self.table.epoch:
-            log.info("route table %d ignored: %d is in force", table.epoch, self.table.epoch)
+            log.info(
+                "route table ignored, it is not newer",
+                extra={"epoch": table.epoch, "known": self.table.epoch},
+            )
             return
         self._apply(table)
-        log.info("route table %d in force: %s", table.epoch, table.cause)
+        log.info("route table in force", extra={"epoch": table.epoch, "cause": table.cause})
 
     def judge_lost(self) -> None:
         """The link to the judge broke, or never stood."""
@@ -73,11 +76,14 @@ class Router:
                 self.in_grace_home = False
                 self._lost_at = self._back_at = None
                 self._apply(self.table)
-                log.warning("judge is back: canaries follow route table %d again", self.table.epoch)
+                log.warning(
+                    "the judge is back, canaries follow the route table again",
+                    extra={"epoch": self.table.epoch},
+                )
         elif self._lost_at is not None and now - self._lost_at >= self._settings.judge_grace_s:
             self.in_grace_home = True
             self._apply(self.table)
-            log.warning("no judge for %.0f s: canaries go home", now - self._lost_at)
+            log.warning("no judge, canaries go home", extra={"waited_s": round(now - self._lost_at, 3)})
 
     # -- the hot path --------------------------------------------------------------------------
 

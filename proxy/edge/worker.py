@@ -191,4 +191,4 @@ async def serve(settings: EdgeSettings) -> None:
         os.write(settings.ready_fd, b"ready\n")
         os.close(settings.ready_fd)
     await worker.run()
-    log.info("drained: %s", worker.edge.stats())
+    log.info("drained", extra=worker.edge.stats())

@@ -79,7 +79,10 @@ class EdgeLedger:
             try:
                 self._map = _create(path, sidecar, worker, incarnation)
             except OSError as error:
-                _LOG.error("ledger %s cannot be written: %s; counting in memory only", path, error)
+                _LOG.error(
+                    "the ledger cannot be written, counting in memory only",
+                    extra={"file": str(path), "error": str(error)},
+                )
             else:
                 self.durable = True
                 cells = memoryview(self._map)[_HEADER_BYTES:].cast("Q")
@@ -172,4 +175,6 @@ def find_ledgers(directory: str | Path) -> Iterator[tuple[Path, EdgeCounts]]:
         try:
             yield path, read_ledger(path)
         except LedgerFileError as error:
-            _LOG.warning("%s", error)
+            _LOG.warning(
+                "a ledger cannot be read, left alone", extra={"file": str(path), "error": str(error)}
+            )

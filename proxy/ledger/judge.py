@@ -248,7 +248,10 @@ class JudgeLedger:
         if len(self._lives) >= INCARNATIONS:
             silent = next((name for name, other in self._lives.items() if not other.open), None)
             if silent is not None:
-                _LOG.warning("edge %s was silent longest of %d; taken for dead", silent, INCARNATIONS)
+                _LOG.warning(
+                    "an edge that was silent longest is taken for dead",
+                    extra={"incarnation": silent, "edges": INCARNATIONS},
+                )
                 self._bury(silent, self._lives[silent], self._lives[silent].edge)
         self._lives[incarnation] = life
 

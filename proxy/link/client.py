@@ -183,11 +183,17 @@ class EdgeLink:
             except grpc.aio.AioRpcError as error:
                 code = error.code()
                 if code in _REFUSALS:
-                    _LOG.error("judge refused batch %d (%s): %s", batch.batch, code.name, error.details())
+                    _LOG.error(
+                        "the judge refused a batch",
+                        extra={"batch": batch.batch, "code": code.name, "error": error.details()},
+                    )
                     self._outbox.refused()
                     return
                 if self._submitting:
-                    _LOG.warning("judge does not take batch %d (%s); trying on", batch.batch, code.name)
+                    _LOG.warning(
+                        "the judge does not take a batch, trying on",
+                        extra={"batch": batch.batch, "code": code.name},
+                    )
                 self._set(submitting=False)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S[1])
@@ -211,7 +217,7 @@ class EdgeLink:
         if answers != self._answers:
             self._answers = answers
             if answers:
-                _LOG.info("the judge answers; route table %d in use", self.epoch)
+                _LOG.info("the judge answers", extra={"epoch": self.epoch})
                 self._on_table.judge_back()
             else:
                 _LOG.warning("the judge no longer answers")

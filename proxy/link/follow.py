@@ -71,9 +71,11 @@ class TableFollower:
                 if await self._follow():
                     pause_s = RETRY_S[0]
             except grpc.aio.AioRpcError as error:
-                _LOG.info("link to the judge is down (%s: %s)", error.code().name, error.details())
+                _LOG.info(
+                    "link to the judge is down", extra={"code": error.code().name, "error": error.details()}
+                )
             except asyncio.InvalidStateError:
-                _LOG.info("link to the judge is down (the stream ended)")
+                _LOG.info("link to the judge is down", extra={"error": "the stream ended"})
             except Exception:  # an edge that follows no tables any more would obey no rollback
                 _LOG.exception("link to the judge is down (a bug); following again")
             self._on_change(False)
@@ -129,13 +131,16 @@ class TableFollower:
         try:
             table = msgspec.json.decode(encoded, type=RouteTable)
         except msgspec.DecodeError as error:
-            _LOG.error("route table from the judge is unusable and ignored: %s", error)
+            _LOG.error("the judge's route table is unusable and ignored", extra={"error": str(error)})
             return False
         if table.epoch > self.epoch:
             try:
-                self._on_table(table)
+                self._on_table(table, encoded)
             except Exception:
-                _LOG.exception("route table %d could not be swapped in; %d stays", table.epoch, self.epoch)
+                _LOG.exception(
+                    "a route table could not be swapped in, the one before stays",
+                    extra={"epoch": table.epoch, "known": self.epoch},
+                )
                 return False
             self._table = table
         return True

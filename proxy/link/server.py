@@ -218,7 +218,7 @@ class LinkServer:
             self._sink.capture(identity, capture)
         except Exception:
             # The sink owes an end and will not give one; the batch's other captures are sound.
-            _LOG.exception("capture %s could not be taken", capture.capture_id)
+            _LOG.exception("a capture could not be taken", extra={"capture_id": capture.capture_id})
             self.ledger.dropped(identity.incarnation, capture.sequence, DropReason.UNSUPPORTED)
 
     def _lock(self, incarnation: str) -> asyncio.Lock:
@@ -345,7 +345,10 @@ class _Servicer(LinkServicer):
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except Exception as error:
-            _LOG.exception("batch %d of %s not taken", request.batch, request.edge.incarnation)
+            _LOG.exception(
+                "a batch was not taken",
+                extra={"batch": request.batch, "incarnation": request.edge.incarnation},
+            )
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"not taken: {type(error).__name__}")
         return pb.Receipt(batch=request.batch)
 

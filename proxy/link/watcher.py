@@ -101,7 +101,7 @@ class TableWatcher:
         self._gone[final.incarnation] = final
         while len(self._gone) > GONE_KEPT:
             lost, _ = self._gone.popitem(last=False)
-            _LOG.error("no judge has counted the end of edge %s; given up", lost)
+            _LOG.error("no judge has counted the end of an edge, given up", extra={"incarnation": lost})
         self._sent.discard(final.incarnation)
         self._idle.clear()
         self._wake.set()

@@ -111,7 +111,7 @@ async def run_arm(
             raise
         outcome, error = Outcome.ABORTED, control.aborted
     except Exception as caught:  # an adapter that raises anything else has a bug; the pair is set aside
-        _LOG.exception("%s: not an engine error", endpoint.engine.base_url)
+        _LOG.exception("not an engine error", extra={"endpoint": endpoint.engine.base_url})
         outcome, error = Outcome.INVALID, f"{endpoint.engine.base_url}: {type(caught).__name__}: {caught}"
     return make_exchange(
         plan,

@@ -115,7 +115,7 @@ class Encoder:
             note_end(endpoint, error)
             raise
         except Exception as error:  # an adapter that raises anything else has a bug
-            _LOG.exception("%s: not an engine error", where)
+            _LOG.exception("not an engine error", extra={"endpoint": where})
             raise EngineInvalid(where, f"encode: {type(error).__name__}: {error}") from error
 
     async def _ask_candidate(self, call: Call) -> Encoding | EngineError | None:

@@ -44,6 +44,20 @@ from proxy.mirror.status import LaneState, LaneStatus
 
 _LOG = logging.getLogger(__name__)
 
+OUR_WORDS = frozenset(
+    {
+        DropReason.IN_FLIGHT_LIMIT,
+        DropReason.TOKEN_RATE,
+        DropReason.TOKEN_DAY,
+        DropReason.TENANT_BUDGET,
+        DropReason.TOO_OLD,
+        DropReason.POOL_BUSY,
+        DropReason.ROLLED_BACK,
+        DropReason.SHUTDOWN,
+    }
+)
+"""Reasons whose details name pools, limits and rollouts alone: the others may quote a client or an engine."""
+
 
 class Lane:
     """All methods belong to the judge's event loop."""
@@ -237,7 +251,7 @@ class Lane:
             try:
                 await self._feed_once()
             except Exception:  # a bug must not end the lane in silence
-                _LOG.exception("mirror of %s stumbled; it goes on", self.rollout.name)
+                _LOG.exception("a mirror stumbled, it goes on", extra={"rollout": self.rollout.name})
                 await asyncio.sleep(1.0)
 
     async def _feed_once(self) -> None:
@@ -328,7 +342,7 @@ class Lane:
         except Dropped as end:
             self._drop(waiting.edge, waiting.capture, end)
         except Exception as error:
-            _LOG.exception("the comparison of capture %s failed", waiting.capture.capture_id)
+            _LOG.exception("a comparison failed", extra={"capture_id": waiting.capture.capture_id})
             detail = f"{type(error).__name__}: {error}"
             self._drop(waiting.edge, waiting.capture, Dropped(DropReason.UNSUPPORTED, detail))
         else:

@@ -18,6 +18,7 @@ import msgspec
 from comparator.records import Fact
 from engines.base import EngineError, Load
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool, note_end
+from proxy.mirror.refusals import Refusal
 
 _LOG = logging.getLogger(__name__)
 
@@ -146,12 +147,12 @@ class PoolLoads:
                 load = await engine.load()
         except (EngineError, TimeoutError) as error:
             if index not in self._unreadable:
-                so = (
-                    "our own count of arms stands in for it"
+                _LOG.warning(
+                    "load unknown, our own count of arms stands in for it"
                     if self._pool.dedicated
-                    else "shadows do not wait for live work there"
+                    else "load unknown, shadows do not wait for live work there",
+                    extra={"endpoint": engine.base_url, "error": str(error)},
                 )
-                _LOG.warning("load unknown, %s: %s", so, error or engine.base_url)
                 self._unreadable.add(index)
             if isinstance(error, EngineError):
                 note_end(endpoint, error)
@@ -159,7 +160,7 @@ class PoolLoads:
                 endpoint.not_answering(f"its load was not told within {LOAD_TIMEOUT_S:g} s")
             return None
         except Exception:  # an adapter that raises anything else has a bug; the arms go on without
-            _LOG.exception("%s: its load could not be read", engine.base_url)
+            _LOG.exception("a load could not be read", extra={"endpoint": engine.base_url})
             return None
         endpoint.answered()
         self._unreadable.discard(index)

@@ -48,4 +48,4 @@ class DropNotes:
             try:
                 await self._sink.dropped(incarnation, sequence, rollout, end.reason, end.detail)
             except Exception:
-                _LOG.exception("a drop (%s) could not be noted", end)
+                _LOG.exception("a drop could not be noted", extra={"rollout": rollout, "reason": end.reason})

@@ -248,7 +248,7 @@ class ReplicateRun:
                 )
             )
         except Exception:  # the pair itself is sound, and is told again when it is finished
-            _LOG.exception("a fork of capture %s could not be reported", plan.capture_id)
+            _LOG.exception("a fork could not be reported", extra={"capture_id": plan.capture_id})
 
     def _told_early(self, other: Arm) -> bool:
         """Only live traffic's, and only where the pair's end cannot show that it is no evidence."""

@@ -142,7 +142,8 @@ def test_a_rollback_into_a_pool_that_is_gone_is_no_outage_and_ends_when_it_is_ba
             ).status == 502
             other.close()
             edges = [line for line in _lines(one) if line["process"] == "edge"]
-            assert any("nobody in home pool old answers" in line["event"] for line in edges)
+            told = [line for line in edges if line["event"].startswith("nobody in the home pool answers")]
+            assert {line["home"] for line in told} == {"old"}, edges
 
             await old.start()
 

@@ -95,6 +95,12 @@ def test_sigterm_finishes_what_runs_accepts_nothing_and_exits_0() -> None:
             assert b"Connection: close" in head
             assert body == b"done"
             assert await process.child.wait() == 0
+            assert process.child.stderr is not None
+            last = msgspec.json.decode((await process.child.stderr.read()).splitlines()[-1])
+            told = {key: last[key] for key in ("event", "requests", "refused", "open_connections", "epoch")}
+            assert told == {
+                "event": "drained", "requests": 2, "refused": 0, "open_connections": 0, "epoch": 1
+            }  # fmt: skip
             idle.close()
             writer.close()
 
