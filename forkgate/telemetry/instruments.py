@@ -72,7 +72,8 @@ class Instruments:
         self._retried = meter.create_counter(
             "forkgate.live.retried",
             "{request}",
-            "Canary requests that home answered after the candidate failed.",
+            "Live requests that another pool answered after the first had failed, by tenant, and by pool and "
+            "environment that answered.",
         )
         self._live_bytes = meter.create_counter(
             "forkgate.live.response.size",
@@ -142,7 +143,7 @@ class Instruments:
             if record.aborted_by:
                 self._aborted.add(1, {**by, "forkgate.aborted_by": record.aborted_by})
             if record.retried:
-                self._retried.add(1, _whose(tenant))
+                self._retried.add(1, {**_whose(tenant), **by})
         for (tenant, pool, environment, status), count in requests.items():
             self._live.add(
                 count,
