@@ -3,6 +3,13 @@
 A :class:`RouteTable` is complete: an edge that holds one needs nothing else to route, to sample and to
 fall back. It is swapped whole, never patched, and carries an epoch that only rises.
 
+A judge and its edges may be of different versions. What a reader does not know it passes over, and what is as
+it is by default is not written, so that most of what a newer judge says is plain to an older edge. Where an
+edge that passed a field over would send traffic elsewhere, copy more or let finish what must not, a table
+that *uses* the field asks for a later :attr:`~RouteTable.reader`: whoever is older refuses it whole, counts
+the judge as away and lets its canaries go home. Two things follow for whoever adds a field: its default is
+what edges did before, for ever, and :data:`READER` rises where it must be obeyed.
+
 Values only. This is the one module of ``policies`` that ``proxy`` may import.
 """
 
@@ -18,12 +25,15 @@ RolloutName = NewType("RolloutName", str)
 
 TENANT_MARK = "/"
 """Between a rollout and one of its tenants in :attr:`RouteTable.rolled_back`; no name holds it."""
+READER = 1
+"""The latest :attr:`RouteTable.reader` that is obeyed here."""
 UNKNOWN_TENANT = TenantName("-")
 """A request whose tenant nobody vouched for. It always goes home."""
 
 
-class PoolTLS(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """TLS towards a pool. Paths are files that the edge and the judge can read."""
+class PoolTLS(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """TLS towards a pool. Paths are files that the edge and the judge can read. It says whom to trust: here a
+    reader passes nothing over."""
 
     ca_file: str | None = None
     """Trust anchors, PEM; the system's when absent."""
@@ -33,7 +43,7 @@ class PoolTLS(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     client_key_file: str | None = None
 
 
-class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Pool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Interchangeable endpoints of one environment."""
 
     name: PoolName
@@ -42,7 +52,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tls: PoolTLS | None = None
 
 
-class MirrorRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MirrorRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which live requests an edge copies to the judge for one rollout."""
 
     rollout: RolloutName
@@ -52,7 +62,7 @@ class MirrorRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Only these tenants; empty means every tenant."""
 
 
-class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RouteTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One complete, atomic state of live routing.
 
     Attributes:
@@ -71,6 +81,8 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         rolled_back: rollouts that stand rolled back, and ROLLOUT/TENANT where a tenant alone was sent home,
             with the epoch that announced it. Edges do not read it; it lets the next judge know of a rollback
             whose latch the disk refused.
+        reader: the first version of a reader that obeys all of this table: 1, and higher only where the table
+            uses what an older one would pass over to somebody's harm.
     """
 
     epoch: int
@@ -82,8 +94,14 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     refuges: dict[TenantName, PoolName] = {}
     cause: str = ""
     rolled_back: dict[RolloutName, int] = {}
+    reader: int = 1
 
     def __post_init__(self) -> None:
+        if self.reader > READER:
+            raise ValueError(
+                f"route table {self.epoch}: it asks for a reader of version {self.reader}, and this one is "
+                f"of version {READER}; upgrade forkgate here to that of the judge"
+            )
         names = [pool.name for pool in self.pools]
         if len(set(names)) != len(names):
             raise ValueError(f"route table {self.epoch}: a pool name occurs twice in {names}")

@@ -1,4 +1,8 @@
-"""The last route table on disk: what edges route by while there is no judge."""
+"""The last route table on disk: what edges route by while there is no judge.
+
+It is kept as the judge wrote it. A supervisor that is older than its judge reads less than all of it, and the
+newer one that is started in its place reads the rest.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,14 @@ from policies.routes import RouteTable
 
 
 class TableCorrupt(Exception):  # noqa: N818 - reads as the fact that it is
-    """The file is there and is no route table."""
+    """The file is there and is no route table that can be obeyed here."""
 
 
-def write_table(path: Path, table: RouteTable) -> None:
+def write_table(path: Path, encoded: bytes) -> None:
     """Replace the file atomically and make it durable. A crash leaves the old one or the new one, whole.
+
+    Args:
+        encoded: the table as JSON.
 
     Raises:
         OSError: the disk said no; the old file still stands.
@@ -23,7 +30,7 @@ def write_table(path: Path, table: RouteTable) -> None:
     scratch = path.with_name(path.name + ".new")
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        _write_all(fd, msgspec.json.encode(table))
+        _write_all(fd, encoded)
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -39,7 +46,8 @@ def read_table(path: Path) -> RouteTable | None:
     """The table, or None when there never was one.
 
     Raises:
-        TableCorrupt: the file holds something else; the message says what to do.
+        TableCorrupt: the file holds something else, or a table that asks for a newer reader; the message says
+            what to do.
         OSError: it cannot be read.
     """
     try:
@@ -50,7 +58,7 @@ def read_table(path: Path) -> RouteTable | None:
         return msgspec.json.decode(raw, type=RouteTable)
     except (msgspec.DecodeError, ValueError) as error:
         raise TableCorrupt(
-            f"{path}: not a route table ({error}); remove it to start with every tenant at home"
+            f"{path}: no route table for this version ({error}); remove it to start with every tenant at home"
         ) from None
 
 

@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 
 from forkgate.state.table_file import write_table
-from policies.routes import RouteTable
 
 log = logging.getLogger(__name__)
 
@@ -22,17 +21,21 @@ class TableKeeper:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._news = threading.Condition()
-        self._next: RouteTable | None = None
+        self._next: tuple[int, bytes] | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="route table", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def keep(self, table: RouteTable) -> None:
-        """Have ``table`` written; returns at once. A disk that refuses is logged."""
+    def keep(self, epoch: int, encoded: bytes) -> None:
+        """Have a table written; returns at once. A disk that refuses is logged.
+
+        Args:
+            encoded: the table as JSON, as the judge wrote it.
+        """
         with self._news:
-            self._next = table
+            self._next = epoch, encoded
             self._news.notify()
 
     def close(self, limit_s: float) -> None:
@@ -52,10 +55,11 @@ class TableKeeper:
             with self._news:
                 while self._next is None and not self._closing:
                     self._news.wait()
-                table, self._next = self._next, None
-            if table is None:
+                waiting, self._next = self._next, None
+            if waiting is None:
                 return
+            epoch, encoded = waiting
             try:
-                write_table(self._path, table)
+                write_table(self._path, encoded)
             except OSError as error:
-                log.error("route table not kept on disk", extra={"epoch": table.epoch, "error": str(error)})
+                log.error("route table not kept on disk", extra={"epoch": epoch, "error": str(error)})

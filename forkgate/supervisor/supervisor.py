@@ -86,12 +86,14 @@ class Supervisor:
             prometheus = self.config.telemetry.prometheus
             if self.parts.judge and prometheus is not None:
                 check(prometheus.host, prometheus.port, "telemetry.prometheus")
-            self._table = first_table(self.config, self._last_table(), self._latch())
+            last = self._last_table()
+            self._table = first_table(self.config, last, self._latch())
             if self.parts.edges:
                 self._listen()
                 self._keeper = TableKeeper(self.paths.table)
                 self._keeper.start()
-                self._keeper.keep(self._table)
+                if self._table != last:
+                    self._keeper.keep(self._table.epoch, msgspec.json.encode(self._table))
             self._signals()
             await self._serve()
         finally:
@@ -283,13 +285,13 @@ class Supervisor:
         assert self._table is not None
         return self._table
 
-    def _on_table(self, table: RouteTable) -> None:
+    def _on_table(self, table: RouteTable, encoded: bytes) -> None:
         """A judge published ``table``; new workers start from it, and so does the next life."""
         if table.epoch <= self._current_table().epoch:
             return
         self._table = table
         if self._keeper is not None:
-            self._keeper.keep(table)
+            self._keeper.keep(table.epoch, encoded)
 
     def _signals(self) -> None:
         loop = asyncio.get_running_loop()

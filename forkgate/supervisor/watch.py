@@ -31,7 +31,7 @@ class JudgeWatch:
         sidecar: str,
         ledgers: Path,
         table: RouteTable,
-        on_table: Callable[[RouteTable], None],
+        on_table: Callable[[RouteTable, bytes], None],
     ) -> None:
         self._ledgers = ledgers
         self._watcher = TableWatcher(

@@ -116,7 +116,11 @@ class EdgeLink:
         stub = LinkStub(self._channel)
         self._submitter = asyncio.create_task(self._submit_forever(stub), name="link submit")
         self._follower = TableFollower(
-            stub, self._identity, self._settings.initial_table, self._on_table, self._changed
+            stub,
+            self._identity,
+            self._settings.initial_table,
+            lambda table, encoded: self._on_table(table),
+            self._changed,
         )
         self._watcher = asyncio.create_task(self._follower.run(), name="link watch")
 

@@ -35,7 +35,7 @@ class TableFollower:
         stub: LinkStub,
         identity: EdgeIdentity,
         table: RouteTable,
-        on_table: Callable[[RouteTable], None],
+        on_table: Callable[[RouteTable, bytes], None],
         on_change: Callable[[bool], None],
         *,
         is_supervisor: bool = False,
@@ -44,7 +44,8 @@ class TableFollower:
         """
         Args:
             table: the one in use.
-            on_table: returns once the table is in use; an exception leaves it unacknowledged.
+            on_table: returns once the table is in use; an exception leaves it unacknowledged. It is given the
+                JSON too, for what a newer judge may say there besides.
             on_change: True once the judge has spoken on a stream, False when that stream has ended.
             on_settled: incarnations whose end the judge has counted.
         """

@@ -37,7 +37,7 @@ class TableWatcher:
         tls: LinkTLS | None,
         identity: EdgeIdentity,
         table: RouteTable,
-        on_table: Callable[[RouteTable], None],
+        on_table: Callable[[RouteTable, bytes], None],
         *,
         on_settled: Callable[[str], None] = lambda incarnation: None,
         on_change: Callable[[bool], None] = lambda answers: None,
@@ -47,7 +47,8 @@ class TableWatcher:
             target: gRPC target of the judge.
             identity: the supervisor's own; its incarnation must differ from every edge's.
             table: the one on disk.
-            on_table: keeps a newer table; an exception is logged and the table comes again on reconnect.
+            on_table: keeps a newer table, as the JSON that came: what a newer judge says besides is for
+                whoever reads the file next. An exception is logged, and the table comes again on reconnect.
             on_settled: this dead edge's counters are in the judge's ledger: its file may go.
             on_change: whether the judge answers, at each change.
         """

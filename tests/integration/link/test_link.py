@@ -261,7 +261,12 @@ def test_a_supervisor_keeps_tables_and_settles_dead_edges(tmp_path: Path) -> Non
         tables, settled = [], []
         identity = EdgeIdentity(sidecar="host", worker=0, incarnation="supervisor")
         watcher = TableWatcher(
-            unix_target(tmp_path), None, identity, route_table(1), tables.append, on_settled=settled.append
+            unix_target(tmp_path),
+            None,
+            identity,
+            route_table(1),
+            lambda table, encoded: tables.append(table),
+            on_settled=settled.append,
         )
         [(path, final)] = find_ledgers(tmp_path)
         assert path.name == "dead.ledger"
@@ -295,7 +300,7 @@ def test_the_end_of_an_edge_reaches_a_judge_that_comes_later(tmp_path: Path) -> 
             None,
             identity,
             route_table(1),
-            lambda table: None,
+            lambda table, encoded: None,
             on_settled=settled.append,
         )
         await watcher.start()
@@ -613,7 +618,7 @@ def test_an_edge_killed_with_captures_in_hand_is_charged_from_its_file(tmp_path:
             None,
             identity,
             route_table(1),
-            lambda table: None,
+            lambda table, encoded: None,
             on_settled=settled.append,
         )
         await watcher.start()
