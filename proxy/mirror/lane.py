@@ -44,20 +44,6 @@ from proxy.mirror.status import LaneState, LaneStatus
 
 _LOG = logging.getLogger(__name__)
 
-OUR_WORDS = frozenset(
-    {
-        DropReason.IN_FLIGHT_LIMIT,
-        DropReason.TOKEN_RATE,
-        DropReason.TOKEN_DAY,
-        DropReason.TENANT_BUDGET,
-        DropReason.TOO_OLD,
-        DropReason.POOL_BUSY,
-        DropReason.ROLLED_BACK,
-        DropReason.SHUTDOWN,
-    }
-)
-"""Reasons whose details name pools, limits and rollouts alone: the others may quote a client or an engine."""
-
 
 class Lane:
     """All methods belong to the judge's event loop."""

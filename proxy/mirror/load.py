@@ -18,7 +18,6 @@ import msgspec
 from comparator.records import Fact
 from engines.base import EngineError, Load
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool, note_end
-from proxy.mirror.refusals import Refusal
 
 _LOG = logging.getLogger(__name__)
 
