@@ -21,14 +21,14 @@ from collections.abc import Awaitable, Callable
 from comparator.comparison import Comparison
 from comparator.pair import ForkSeen
 from comparator.records import Arm
-from engines.base import Call, CallKind
+from engines.base import Call
 from proxy.edge.ids import RequestIds
 from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.values import Capture, EdgeIdentity
 from proxy.mirror.arm import Sources
 from proxy.mirror.asks import SampleAsk
 from proxy.mirror.budget import TokenBudget
-from proxy.mirror.decode import read_call
+from proxy.mirror.decode import read_call, recognise
 from proxy.mirror.errors import Dropped
 from proxy.mirror.notes import DropNotes
 from proxy.mirror.places import Picker, Place
@@ -36,6 +36,7 @@ from proxy.mirror.pools import ShadowEndpoint, ShadowRollout
 from proxy.mirror.ports import MirrorSink, NoTracer, Tracer
 from proxy.mirror.question import Question, question_of_capture, question_of_sample
 from proxy.mirror.queue import CaptureQueue, Waiting
+from proxy.mirror.refusals import Refusal
 from proxy.mirror.replicate import Shared
 from proxy.mirror.room import Room
 from proxy.mirror.run import ComparisonRun
@@ -43,6 +44,20 @@ from proxy.mirror.samples import Samples
 from proxy.mirror.status import LaneState, LaneStatus
 
 _LOG = logging.getLogger(__name__)
+
+OUR_WORDS = frozenset(
+    {
+        DropReason.IN_FLIGHT_LIMIT,
+        DropReason.TOKEN_RATE,
+        DropReason.TOKEN_DAY,
+        DropReason.TENANT_BUDGET,
+        DropReason.TOO_OLD,
+        DropReason.POOL_BUSY,
+        DropReason.ROLLED_BACK,
+        DropReason.SHUTDOWN,
+    }
+)
+"""Reasons whose details name pools, limits and rollouts alone: the others may quote a client or an engine."""
 
 
 class Lane:
@@ -63,8 +78,8 @@ class Lane:
         self._ledger = ledger
         self._notes = notes
         self._queue = CaptureQueue(rollout.settings, sources.monotonic)
-        self._baseline = Picker(rollout.baseline, sources.monotonic, rollout.settings.quiet_s)
-        self._candidate = Picker(rollout.candidate, sources.monotonic, rollout.settings.quiet_s)
+        self._baseline = Picker(rollout.baseline, sources.monotonic, rollout.settings)
+        self._candidate = Picker(rollout.candidate, sources.monotonic, rollout.settings)
         self._room = Room(rollout, self.budget, self._baseline, self._candidate, sources)
         self._tracer = tracer if tracer is not None else NoTracer()
         self._shared = Shared(
@@ -84,12 +99,17 @@ class Lane:
         self._wake = asyncio.Event()
         self._feeder: asyncio.Task[None] | None = None
         self._blocked: tuple[DropReason, str] | None = None
+        self._head: tuple[str, int] | None = None
+        self._met: set[Refusal] = set()
+        """What has kept that head of the queue waiting."""
+        self._dropped: Counter[str] = Counter()
+        self._drop_details: dict[str, str] = {}
         self._controls = self._replicates = 0
 
-    def submit(self, edge: EdgeIdentity, capture: Capture, kind: CallKind) -> None:
+    def submit(self, edge: EdgeIdentity, capture: Capture) -> None:
         """Queue a capture, or drop it."""
         try:
-            self._admit(edge, capture, kind)
+            self._admit(edge, capture)
         except Dropped as end:
             self._drop(edge, capture, end)
             return
@@ -195,19 +215,21 @@ class Lane:
             controls=self._controls,
             replicates=self._replicates,
             blocked=None if self._blocked is None else f"{self._blocked[0]}: {self._blocked[1]}",
+            dropped=dict(self._dropped),
+            drop_details=dict(self._drop_details),
+            refused=dict(self._room.refusals.counts),
             spent=self.budget.spent(),
         )
 
     # -- queue ----------------------------------------------------------------------------------------
 
-    def _admit(self, edge: EdgeIdentity, capture: Capture, kind: CallKind) -> None:
+    def _admit(self, edge: EdgeIdentity, capture: Capture) -> None:
+        kind = recognise(capture.target)
         if self._state is LaneState.STOPPED:
             raise Dropped(DropReason.ROLLED_BACK, self._why)
         if self._state is LaneState.CLOSED:
             raise Dropped(DropReason.SHUTDOWN, "the judge stops")
-        spent_out = self.budget.spent_out(capture.tenant)
-        if spent_out is not None:
-            raise Dropped(*spent_out)
+        self._room.admit(capture.tenant)
         self._expire()
         self._queue.put(edge, capture, kind)
 
@@ -222,6 +244,9 @@ class Lane:
 
     def _drop(self, edge: EdgeIdentity, capture: Capture, end: Dropped) -> None:
         self._ledger.dropped(edge.incarnation, capture.sequence, end.reason)
+        self._dropped[end.reason.value] += 1
+        if end.reason in OUR_WORDS:
+            self._drop_details[end.reason.value] = end.detail
         self._tracer.dropped(capture.capture_id, end.reason.value)
         self._notes.add(edge.incarnation, capture.sequence, self.rollout.name, end)
 
@@ -249,10 +274,14 @@ class Lane:
             self._blocked = None
             await self._wake.wait()
             return
-        spent_out = self.budget.spent_out(waiting.capture.tenant)
-        if spent_out is not None:
+        head = (waiting.edge.incarnation, waiting.capture.sequence)
+        if head != self._head:
+            self._head, self._met = head, set()
+        try:
+            self._room.admit(waiting.capture.tenant)
+        except Dropped as end:
             self._queue.pop()
-            self._drop(waiting.edge, waiting.capture, Dropped(*spent_out))
+            self._drop(waiting.edge, waiting.capture, end)
             return
         pause_s = await self._pause_s()
         if pause_s is None:
@@ -277,7 +306,7 @@ class Lane:
         storing = sum(self._storing.values())
         if storing >= 4 * settings.in_flight + 16:
             return self._block(DropReason.IN_FLIGHT_LIMIT, f"{storing} pairs wait for the store", 60.0)
-        block = await self._room.block()
+        block = await self._room.block(self._met)
         return None if block is None else self._block(block.reason, block.detail, block.pause_s)
 
     def _block(self, reason: DropReason, detail: str, pause_s: float) -> float:

@@ -18,6 +18,7 @@ import msgspec
 from comparator.records import Fact
 from engines.base import EngineError, Load
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool, note_end
+from proxy.mirror.refusals import Refusal
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,8 +26,14 @@ LOAD_AGE_S = 1.0
 """How long a reading of an endpoint's load is believed; while arms run there it is read anew as often."""
 LOAD_TIMEOUT_S = 2.0
 """How long an endpoint may take to tell it; then it is unknown, and an arm will find out what is wrong."""
-KV_CACHE_LIMIT = 0.9
-"""KV-cache use above which no shadow starts on an endpoint that serves live work."""
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """Why no shadow starts somewhere now."""
+
+    refusal: Refusal
+    detail: str
+    """In words."""
 
 
 class _Reading(msgspec.Struct, frozen=True):
@@ -41,8 +48,14 @@ class _Reading(msgspec.Struct, frozen=True):
 class PoolLoads:
     """Readings of one pool's endpoints, shared by whoever waits for a lull and whoever counts."""
 
-    def __init__(self, pool: ShadowPool, monotonic: Callable[[], float]) -> None:
+    def __init__(self, pool: ShadowPool, monotonic: Callable[[], float], kv_cache_percent: float) -> None:
+        """
+        Args:
+            kv_cache_percent: of its KV cache in use, above which no shadow starts on an endpoint that serves
+                live work.
+        """
         self._pool = pool
+        self._kv_cache_percent = kv_cache_percent
         self._monotonic = monotonic
         self._readings: list[_Reading | None] = [None] * len(pool.endpoints)
         self._asking: dict[int, asyncio.Task[None]] = {}
@@ -63,17 +76,18 @@ class PoolLoads:
         if self._asking:  # waited for, not awaited: who is cancelled here cancels nobody's reading
             await asyncio.wait(tuple(self._asking.values()))
 
-    def busy(self, index: int) -> str | None:
-        """Why no shadow should start there by the last reading, in words (design rule 10)."""
+    def busy(self, index: int) -> Busy | None:
+        """Why no shadow should start there by the last reading (design rule 10)."""
         reading = self._readings[index]
         if self._pool.dedicated or reading is None or reading.load is None:
             return None
         load, where = reading.load, self._pool.endpoints[index].engine.base_url
         if load.waiting > 0:
-            return f"{where} has {load.waiting} requests waiting"
+            return Busy(Refusal.WAITING_REQUESTS, f"{where} has {load.waiting} requests waiting")
         used = load.kv_cache_usage.value
-        if used is not None and used > KV_CACHE_LIMIT:
-            return f"{where} uses {used:.0%} of its KV cache, more than {KV_CACHE_LIMIT:.0%}"
+        if used is not None and used > self._kv_cache_percent / 100:
+            limit = f"{self._kv_cache_percent:g} %"
+            return Busy(Refusal.KV_CACHE, f"{where} uses {used:.0%} of its KV cache, more than {limit}")
         return None
 
     def waiting(self, index: int, since_s: float) -> int | None:

@@ -11,7 +11,6 @@ from proxy.ledger import DropReason, JudgeLedger
 from proxy.link.values import Capture, EdgeIdentity
 from proxy.mirror.arm import Sources
 from proxy.mirror.asks import SampleAsk
-from proxy.mirror.decode import recognise
 from proxy.mirror.errors import Dropped
 from proxy.mirror.lane import Lane
 from proxy.mirror.notes import DropNotes
@@ -53,16 +52,13 @@ class Mirror:
 
     def submit(self, edge: EdgeIdentity, capture: Capture) -> None:
         """Take one capture. Neither waits nor raises."""
-        try:
-            lane = self._lanes.get(capture.rollout)
-            if lane is None:
-                raise Dropped(DropReason.ROLLED_BACK, f"no rollout {capture.rollout!r} is configured here")
-            kind = recognise(capture.target)
-        except Dropped as end:
-            self._ledger.dropped(edge.incarnation, capture.sequence, end.reason)
-            self._notes.add(edge.incarnation, capture.sequence, capture.rollout, end)
+        lane = self._lanes.get(capture.rollout)
+        if lane is not None:
+            lane.submit(edge, capture)
             return
-        lane.submit(edge, capture, kind)
+        end = Dropped(DropReason.ROLLED_BACK, f"no rollout {capture.rollout!r} is configured here")
+        self._ledger.dropped(edge.incarnation, capture.sequence, end.reason)
+        self._notes.add(edge.incarnation, capture.sequence, capture.rollout, end)
 
     async def run_sample(self, name: str, ask: SampleAsk) -> Comparison:
         """Ask one question of a suite or a check, as if a client had: same arms, same budgets.

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from comparator.records import Fact
-from proxy.mirror.load import PoolLoads
+from proxy.mirror.load import Busy, PoolLoads
 from proxy.mirror.pools import ShadowEndpoint, ShadowPool
+from proxy.mirror.refusals import Refusal
+from proxy.mirror.settings import MirrorSettings
 
 UNTOLD_S = 30.0
 """How long a pool that live work came back to is left alone where it does not tell whether requests wait."""
@@ -60,15 +62,10 @@ class Place:
 class Picker:
     """Picks endpoints of one pool, the least loaded by our own count."""
 
-    def __init__(self, pool: ShadowPool, monotonic: Callable[[], float], quiet_s: float) -> None:
-        """
-        Args:
-            quiet_s: how long a pool that live work came back to has to be without a waiting request before a
-                shadow starts there.
-        """
+    def __init__(self, pool: ShadowPool, monotonic: Callable[[], float], settings: MirrorSettings) -> None:
         self.pool = pool
-        self._quiet_s = quiet_s
-        self.loads = PoolLoads(pool, monotonic)
+        self._quiet_s = settings.quiet_s
+        self.loads = PoolLoads(pool, monotonic, settings.kv_cache_percent)
         self._taken = [0] * len(pool.endpoints)
         self._turn = 0
         self._monotonic = monotonic
@@ -133,17 +130,22 @@ class Picker:
         if not self.pool.dedicated:
             self._yielded = _Yielded(why, self._monotonic())
 
-    async def busy(self) -> str | None:
-        """Why no shadow may start on this pool now, in words; None when one may (design rule 10)."""
+    async def busy(self) -> Busy | None:
+        """Why no shadow may start on this pool now; None when one may (design rule 10)."""
         if self.pool.dedicated:
             return None
         await self.loads.refresh(range(len(self._taken)))
         if self._yielded is not None and (yields := self._still_yields(self._yielded)) is not None:
-            return yields
-        reasons = [self.loads.busy(i) for i, one in enumerate(self.pool.endpoints) if one.probe is not None]
-        if reasons and all(reason is not None for reason in reasons):
-            return f"pool {self.pool.name}: {reasons[0]}"
-        return None
+            return Busy(Refusal.LIVE_CAME_BACK, yields)
+        first: Busy | None = None
+        for index, one in enumerate(self.pool.endpoints):
+            if one.probe is None:
+                continue
+            busy = self.loads.busy(index)
+            if busy is None:
+                return None
+            first = first or busy
+        return None if first is None else Busy(first.refusal, f"pool {self.pool.name}: {first.detail}")
 
     def _still_yields(self, yielded: _Yielded) -> str | None:
         """In words; None once it has been quiet for long enough, which ends it."""

@@ -65,6 +65,10 @@ class MirrorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The same, in bytes of body."""
     queue_age_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 30.0
     """Longest wait (``too_old``): a copy of traffic of minutes ago no longer shares its load."""
+    kv_cache_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 90.0
+    """Of its KV cache in use, above which no arm starts on an endpoint that serves live work (``pool_busy``):
+    what is left belongs to requests that clients wait for. Nothing to ``shadow_endpoints``, which serve none,
+    nor where an engine does not tell its use. 100 starts arms however full it is."""
     quiet_s: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 5.0
     """After live work came back to a pool by a rollback, which stops every arm there: no arm starts until no
     request has waited at it for this long. Endpoints that tell no queue are left alone for 30 s."""

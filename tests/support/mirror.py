@@ -85,6 +85,7 @@ class Rig:
             "control_percent": 0.0,
             "tokens_per_second": 1e9,
             "logprobs": 5,
+            "queue_age_s": 3_600.0,
         }
         values.update(settings)
         self.settings = MirrorSettings(**values)
@@ -112,6 +113,8 @@ class Rig:
         self.mirror = Mirror([self.rollout], self.sink, self.ledger, sources)
         self._batches = itertools.count(1)
         self._captured = 0
+        self._rollouts: set[str] = set()
+        """Of the captures."""
 
     def submit(self, count: int = 1, **changes: Any) -> list[int]:
         """Captures arrive, as from the link; returns their sequences."""
@@ -129,7 +132,9 @@ class Rig:
         fresh = self.ledger.receive(counts, next(self._batches), sequences, Past())
         assert fresh == frozenset(sequences)
         for sequence in sequences:
-            self.mirror.submit(EDGE, capture(sequence, **changes))
+            made = capture(sequence, **changes)
+            self._rollouts.add(made.rollout)
+            self.mirror.submit(EDGE, made)
         return sequences
 
     async def settled(self) -> None:
@@ -173,6 +178,9 @@ class Rig:
         for reason in self.sink.reasons:
             told[reason] = told.get(reason, 0) + 1
         assert balance.dropped == told
+        if self._rollouts <= {self.rollout.name}:
+            (status,) = self.mirror.status()
+            assert status.dropped == told, "a lane counts what the ledger counts"
         for endpoint in (*self.baseline, *self.candidate):
             assert endpoint.engine.active == 0, "a generation runs on"
 

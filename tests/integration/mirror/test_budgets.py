@@ -266,6 +266,54 @@ def test_shadows_wait_while_live_work_waits(told: Load, why: str) -> None:
     run(main)
 
 
+@pytest.mark.parametrize(("percent", "starts"), [(60.0, False), (95.0, True), (100.0, True)])
+def test_how_full_a_cache_may_be_is_the_rollouts_to_say(percent: float, starts: bool) -> None:
+    async def main() -> None:
+        live = FakeEngine("http://live")
+        live.now = load(4, 0, 0.95)
+        async with rig(live, dedicated=False, kv_cache_percent=percent) as made:
+            if starts:
+                assert (await made.pair()).valid
+                return
+            made.submit()
+            await blocked(made, "pool_busy")
+            told = str(made.mirror.status()[0].blocked)
+            assert "http://live uses 95% of its KV cache, more than 60 %" in told
+
+    run(main)
+
+
+def test_what_keeps_copies_from_starting_is_counted_once_a_copy() -> None:
+    async def main() -> None:
+        clock = Clock()
+        live = FakeEngine("http://live")
+        idle, live.now = live.now, load(4, 2, 0.1)
+        async with rig(live, dedicated=False, tokens_per_day=22, sources=clock.sources()) as made:
+
+            def refused() -> dict[str, int]:
+                return {name: count for name, count in made.mirror.status()[0].refused.items() if count}
+
+            made.submit()
+            await blocked(made, "pool_busy: pool old: http://live has 2 requests waiting")
+            for _ in range(3):  # looked at again and again
+                live.now = load(4, 2, 0.1)
+                clock.wait(made, 1.5)
+                await blocked(made, "pool_busy")
+            assert refused() == {"waiting_requests": 1}
+            live.now = load(4, 0, 0.95)
+            clock.wait(made, 1.5)
+            await eventually(lambda: refused() == {"waiting_requests": 1, "kv_cache": 1}, "the cache")
+            live.now = idle
+            clock.wait(made, 1.5)
+            await made.settled()
+            assert (await made.drop())[0] == "token_day"
+            assert refused() == {"waiting_requests": 1, "kv_cache": 1, "token_day": 1}
+            assert made.mirror.status()[0].dropped == {"token_day": 1}
+            assert made.mirror.status()[0].drop_details == {"token_day": "22 of 22 tokens are spent today"}
+
+    run(main)
+
+
 def test_dedicated_endpoints_are_never_too_busy() -> None:
     async def main() -> None:
         busy = FakeEngine()

@@ -23,7 +23,7 @@ class Rig:
         self.engine = FakeEngine("http://e", **options)
         self.endpoint = FakeEndpoint(self.engine)
         pool = ShadowPool(name="old", endpoints=(self.endpoint,), dedicated=dedicated)
-        self.loads = PoolLoads(pool, lambda: self.now_s)
+        self.loads = PoolLoads(pool, lambda: self.now_s, kv_cache_percent=90.0)
 
     async def read(self, running: int) -> None:
         self.engine.now = load(running)
