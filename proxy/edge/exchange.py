@@ -1,7 +1,8 @@
 """One request and its answer: attempts, the answer's way to the client, the end, the record.
 
 An exchange owns the answer half of ``states``. Its client connection drives it with the ask, its upstream
-connection with the answer; whoever notices the end calls ``finish`` once.
+connection with the answer; whoever notices the end calls ``finish`` once. Which pool may answer in another's
+place is said in ``elsewhere``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
 from policies.routes import TenantName
-from proxy.edge import states
+from proxy.edge import elsewhere, states
 from proxy.edge.errors import RefusalError
 from proxy.edge.framing import BodyReader, CloseBody, answer_body
 from proxy.edge.sampling import Capture
@@ -22,7 +23,6 @@ from proxy.live import (
     ABORTED_BY_NOBODY,
     ABORTED_BY_UPSTREAM,
     FLAG_CANARY,
-    FLAG_RETRIED,
     FLAG_STREAMED,
 )
 
@@ -66,6 +66,7 @@ class Exchange:
     """Its tenant was sent elsewhere while it was under way, and its pool may not finish it."""
     interim = 0
     kept_bytes = 0
+    """Of the ask's body, as far as it was sent or waits to be."""
     response_bytes = 0
     sent: list[bytes] | None = None
     """What was written, or waits for a connection, so that it can be written again; None: not kept."""
@@ -91,13 +92,12 @@ class Exchange:
         self.tenant: TenantName = router.tenant_of(ask)
         self.pool: LivePool = router.route(self.tenant, now)
         self.canary = self.pool is not router.home
-        if router.refuges and not self.canary and self.tenant in router.refuges:
-            if not self.pool.takes(now):
-                self._take_refuge(now)
-        elif self.canary:
+        if self.canary:
             self.flags = FLAG_CANARY
-            if not self.pool.takes(now) and router.home.healthy(now):
-                self._bypass(router.home)
+            if not self.pool.takes(now):
+                elsewhere.begin(self, now)
+        elif router.refuges and self.tenant in router.refuges and not self.pool.takes(now):
+            elsewhere.begin(self, now)
         if router.rules:
             edge.sample(self)
 
@@ -114,6 +114,7 @@ class Exchange:
         ask = self.ask
         first = b"".join((ask.block, ask.forwarded, b"x-request-id: ", self.request_id, b"\r\n\r\n", body))
         self.sent = [first]
+        self.kept_bytes = len(body)
         self._attempt(self.client.read_at)
 
     def _attempt(self, now: float, *, fresh: bool = False) -> None:
@@ -162,7 +163,7 @@ class Exchange:
         # Nothing was written, so any other endpoint of the pool may have it, kept or not.
         self.tried = (*self.tried, endpoint)
         if self.sent is not None and self.pool.choose(now, self.tried) is not None:
-            self._again()
+            self.again()
             return
         self._give_up(status, code, f"pool {self.pool.name!r}: {error}")
 
@@ -221,7 +222,7 @@ class Exchange:
         """The final head, and what came of the body in the same read, at ``now``."""
         client = self.client
         edge = self.edge
-        if answer.status in _RETRYABLE and self._go_elsewhere():
+        if answer.status in _RETRYABLE and elsewhere.move(self):
             return
         if edge.router.refuges and self.pool is edge.router.home and answer.status not in _RETRYABLE:
             edge.router.home_answered(self.tenant)
@@ -346,7 +347,7 @@ class Exchange:
             if stale and self.sent is not None and not self.stale_retried:
                 self.stale_retried = True
                 self.edge.counts.stale_retries += 1
-                self._again(fresh=True)
+                self.again(fresh=True)
                 return
             if not stale:
                 self.pool.unanswered(upstream.endpoint, monotonic())
@@ -369,62 +370,19 @@ class Exchange:
             self.break_off(ABORTED_BY_FLIP)
             return
         self.stop_dialing()
-        if not self._go_home():
+        if not elsewhere.move_home(self):
             message = f"pool {self.pool.name!r} is no longer this tenant's, send the request again"
             self.client.refuse(RefusalError(503, "sent_elsewhere", message), ABORTED_BY_FLIP)
 
     def _give_up(self, status: int, code: str, message: str, aborted_by: int = ABORTED_BY_UPSTREAM) -> None:
         """This attempt ends before a head was forwarded: home, if this was a canary, else an error answer."""
         self.edge.counts.upstream_failures += 1
-        if self._go_elsewhere():
+        if elsewhere.move(self):
             return
         self.client.refuse(RefusalError(status, code, message), aborted_by)
 
-    def _go_elsewhere(self) -> bool:
-        """Home for a canary; for a tenant that was just sent home, the pool that it came from."""
-        if self.canary and self._go_home():
-            return True
-        if not self.edge.router.refuges or self.sent is None or self.sheltered:
-            return False
-        if self.pool is not self.edge.router.home or not self._take_refuge(monotonic()):
-            return False
-        self.tried = ()
-        self._again()
-        return True
-
-    def _take_refuge(self, now: float) -> bool:
-        """Nobody at home answers: the pool that the tenant was sent home from does, if it can."""
-        refuge = self.edge.router.refuge(self.tenant, now)
-        if refuge is None:
-            return False
-        self.sheltered = True
-        self.flags |= FLAG_CANARY
-        self.edge.took_refuge(self, refuge.name, now)
-        self.pool = refuge
-        return True
-
-    def _go_home(self) -> bool:
-        """Try again on home, once, if what was sent was kept and home can answer."""
-        home = self.edge.router.home
-        if (
-            self.sent is None
-            or self.flags & FLAG_RETRIED
-            or self.pool is home
-            or not home.healthy(monotonic())
-        ):
-            return False
-        self._bypass(home)
-        self.tried = ()
-        self._again()
-        return True
-
-    def _bypass(self, home: LivePool) -> None:
-        """Home answers for the canary pool, and the record says so."""
-        self.flags |= FLAG_RETRIED
-        self.edge.counts.retried_home += 1
-        self.pool = home
-
-    def _again(self, *, fresh: bool = False) -> None:
+    def again(self, *, fresh: bool = False) -> None:
+        """This attempt is void; the next begins, at the pool that is the exchange's now."""
         self.answer = states.ANSWER[self.answer][states.AGAIN]
         self._let_go(reusable=False)
         self._attempt(monotonic(), fresh=fresh)

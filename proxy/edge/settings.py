@@ -33,8 +33,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connections: int = 10_000
     """Client connections a worker; further ones are answered 503 and closed."""
     retry_body_bytes: int = 1_048_576
-    """Canary requests keep up to this much of their body, so that home can answer when the candidate
-    fails."""
+    """Canary requests keep up to this much of their body, so that home can answer when the candidate fails.
+    One with a larger body fails with it, unless nothing of it was sent yet. 0: only requests without a body
+    are sent again."""
     capture_body_bytes: int = 1_048_576
     """Sampled requests with a larger body are dropped with reason ``body_too_large``."""
     buffer_bytes: int = 65_536

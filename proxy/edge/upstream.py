@@ -122,9 +122,9 @@ class UpstreamConnection:
             self._partial = b""
         while True:
             end = data.find(b"\r\n\r\n")
+            if (len(data) if end < 0 else end + 4) > self._edge.limits.head_bytes:
+                raise BadAnswerError("the response head is too large")
             if end < 0:
-                if len(data) > self._edge.limits.head_bytes:
-                    raise BadAnswerError("the response head is too large")
                 if b"HTTP/1."[: len(data)] != data[:7]:
                     raise BadAnswerError("this is no HTTP/1.1")
                 self._partial = data

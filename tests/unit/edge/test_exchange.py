@@ -471,6 +471,81 @@ def test_a_body_that_was_not_kept_is_not_retried() -> None:
     assert not edge.dials
 
 
+HEAD_2000 = b"POST / HTTP/1.1\r\nHost: edge\r\nX-Tenant: acme\r\nContent-Length: 2000\r\n\r\n"
+HEAD_CHUNKED = b"POST / HTTP/1.1\r\nHost: edge\r\nX-Tenant: acme\r\nTransfer-Encoding: chunked\r\n\r\n"
+ARRIVALS = {
+    "with its head": (HEAD_2000 + b"x" * 2000, b""),
+    "half with its head": (HEAD_2000 + b"x" * 9, b""),
+    "behind its head": (HEAD_2000, b"x" * 2000),
+    "not yet": (HEAD_2000, b""),
+    "in chunks": (HEAD_CHUNKED + b"7d0\r\n" + b"x" * 2000 + b"\r\n0\r\n\r\n", b""),
+}
+
+
+@pytest.mark.parametrize("while_dialing", [False, True], ids=["connected", "dialing"])
+@pytest.mark.parametrize("arrives", ARRIVALS)
+def test_a_body_larger_than_may_be_sent_again_is_not_however_it_arrives(
+    arrives: str, while_dialing: bool
+) -> None:
+    edge = canary(limits=Limits(retry_body_bytes=1999))
+    client, wire = edge.client()
+    first, second = ARRIVALS[arrives]
+    client.data_received(first)
+    if while_dialing and second:
+        client.data_received(second)
+    upstream, _ = edge.accept()
+    if not while_dialing and second:
+        client.data_received(second)
+    upstream.data_received(answer(b"bad", "503 Service Unavailable"))
+    assert not edge.dials
+    assert status_of(wire.sent) == 503
+    assert edge.edge.stats()["retried_home"] == 0
+
+
+@pytest.mark.parametrize("arrives", ARRIVALS)
+def test_no_limit_keeps_what_was_sent_nowhere_from_home(arrives: str) -> None:
+    edge = canary(limits=Limits(retry_body_bytes=0))
+    client, _ = edge.client()
+    for piece in filter(None, ARRIVALS[arrives]):
+        client.data_received(piece)
+    edge.refuse_connection()
+    assert [dial.endpoint.host for dial in edge.dials] == ["home"]
+    home, wire = edge.accept()
+    assert home.endpoint.host == "home"
+    assert wire.sent.count(b"x" * 9) == b"".join(ARRIVALS[arrives]).count(b"x" * 9)
+
+
+@pytest.mark.parametrize(
+    ("request_", "again"),
+    [(get("/v1/models", ACME), True), (post(b"h", "/v1/x", ACME), False), (HEAD_CHUNKED, False)],
+    ids=["no body", "a body", "chunks to come"],
+)
+def test_where_no_body_may_be_sent_again_only_those_without_are(request_: bytes, again: bool) -> None:
+    edge = canary(limits=Limits(retry_body_bytes=0))
+    client, wire = edge.client()
+    client.data_received(request_)
+    upstream, _ = edge.accept()
+    upstream.data_received(answer(b"bad", "502 Bad Gateway"))
+    assert [dial.endpoint.host for dial in edge.dials] == (["home"] if again else [])
+    assert again or status_of(wire.sent) == 502
+
+
+def test_a_connection_that_was_stale_gets_its_request_again_whatever_the_limit() -> None:
+    """That is no second try: the first was written to nobody."""
+    edge = canary(limits=Limits(retry_body_bytes=0))
+    client, wire = edge.client()
+    client.data_received(post(b"one", "/v1/x", ACME))
+    upstream, _ = edge.accept()
+    upstream.data_received(answer(b"first"))
+    client.data_received(post(b"two", "/v1/x", ACME))
+    upstream.connection_lost(None)
+    again, pool = edge.accept()
+    assert again.endpoint.host == "candidate"
+    assert pool.sent.endswith(b"two")
+    again.data_received(answer(b"second"))
+    assert wire.sent.endswith(b"second")
+
+
 def test_a_502_of_home_is_its_answer() -> None:
     edge = core()
     client, wire = edge.client()
@@ -908,6 +983,20 @@ def test_no_cookie_session_or_pipelined_request_keeps_a_tenant_on_the_candidate(
     assert b"session=abc" in wire.sent, "it is passed on, not obeyed"
 
 
+@pytest.mark.parametrize("cut", [None, 5, 300], ids=["one read", "early cut", "late cut"])
+def test_an_answers_head_past_the_limit_is_refused_however_it_arrives(cut: int | None) -> None:
+    edge = core(limits=Limits(head_bytes=200))
+    client, wire = edge.client()
+    client.data_received(get())
+    upstream, pool = edge.accept()
+    whole = answer(b"{}", "200 OK", "X-Long: " + "y" * 300)
+    for piece in (whole,) if cut is None else (whole[:cut], whole[cut:]):
+        if not pool.closing:
+            upstream.data_received(piece)
+    assert status_of(wire.sent) == 502
+    assert "the response head is too large" in error_of(wire.sent.partition(b"\r\n\r\n")[2])["message"]
+
+
 # -- a flip where nothing may finish ----------------------------------------------------------------
 
 
@@ -968,6 +1057,17 @@ def test_a_request_that_was_not_kept_is_refused_in_words_where_a_flip_aborts() -
     assert status_of(wire.sent) == 503
     assert error_of(wire.sent.partition(b"\r\n\r\n")[2])["code"] == "sent_elsewhere"
     assert ABORTED_BY[edge.port.records[0].aborted_by] == "flip"
+
+
+def test_a_whole_request_past_the_limit_is_refused_in_words_where_a_flip_aborts() -> None:
+    edge = canary(limits=Limits(retry_body_bytes=4))
+    client, wire = edge.client()
+    client.data_received(post(b"hello", "/v1/completions", ACME))
+    edge.accept()
+    flip(edge)
+    assert not edge.dials
+    assert status_of(wire.sent) == 503
+    assert error_of(wire.sent.partition(b"\r\n\r\n")[2])["code"] == "sent_elsewhere"
 
 
 def test_a_flip_that_aborts_leaves_everybody_else_alone() -> None:
