@@ -18,10 +18,10 @@ LIES = (
     "never finishes",
     "nan at token 2",
     "drops ids",
-    "drops logprobs",
     "echoes another prompt",
+    "drops logprobs",
 )
-"""Each in turn, for an eighth of the fault's time."""
+"""Each in turn, for an eighth of the fault's time. The last may be found out by a probe, and then is none."""
 
 FIRST_BYTE_S = 2.5
 """Above what a healthy engine takes here for its first byte, however busy the machine."""
@@ -44,13 +44,17 @@ def lying(*phases: tuple[str, ...]) -> Play:
             await it.new.set(*phases[0])
             # Arms that began before it end first, well or by their timeout.
             await asyncio.sleep(SHADOW["arm_timeout_s"])
-            pairs, asked = await it.evidence(), (await it.new.counts())["shadow"]
+            asked = (await it.new.counts())["shadow"]
             for phase in phases:
+                pairs = await it.evidence()
                 await it.new.set(*phase)
                 await asyncio.sleep(LASTS_S / len(phases))
-            after, ask = await it.evidence(), (await it.new.counts())["shadow"]
+                more = await it.evidence() - pairs
+                assert not more or (phase == ("drops logprobs",) and await lacks_logprobs(it)), (
+                    f"{more} pairs of a candidate that lies counted as evidence: {phase}"
+                )
+            ask = (await it.new.counts())["shadow"]
             assert ask > asked, "no copy reached the candidate"
-            assert after == pairs, f"{after - pairs} pairs of a candidate that lies counted as evidence"
         assert (await it.show())["state"] == "canary"
         it.figures.note = f"{ask - asked} copies answered so, none counted"
         await it.new.set()
@@ -59,6 +63,13 @@ def lying(*phases: tuple[str, ...]) -> Play:
         await play(figures, directory, act)
 
     return row
+
+
+async def lacks_logprobs(it: Scene) -> bool:
+    """A probe came in the very phase in which there are none: from then on it is known to have none, is not
+    asked for any, and its tokens, which are right, may count."""
+    (pool,) = (one for one in (await it.one.status())["pools"] if one["name"] == "new")
+    return any("logprobs" in one["missing"] for one in pool["endpoints"])
 
 
 async def refusing(figures: Figures, directory: Path) -> None:
