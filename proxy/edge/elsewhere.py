@@ -60,8 +60,11 @@ def _may_move(exchange: Exchange) -> bool:
         return False
     if not exchange.sent_at:
         return True  # no pool was sent anything: this is no second time
-    length = exchange.ask.length
-    body_bytes = exchange.kept_bytes or 1 if length == CHUNKED else length
+    body_bytes = exchange.ask.length
+    if body_bytes == CHUNKED:
+        reader = exchange.ask_reader
+        assert reader is not None
+        body_bytes = max(reader.payload_bytes, 1)
     return body_bytes <= exchange.edge.limits.retry_body_bytes
 
 

@@ -65,8 +65,6 @@ class Exchange:
     flipped = False
     """Its tenant was sent elsewhere while it was under way, and its pool may not finish it."""
     interim = 0
-    kept_bytes = 0
-    """Of the ask's body, as far as it was sent or waits to be."""
     response_bytes = 0
     sent: list[bytes] | None = None
     """What was written, or waits for a connection, so that it can be written again; None: not kept."""
@@ -114,7 +112,6 @@ class Exchange:
         ask = self.ask
         first = b"".join((ask.block, ask.forwarded, b"x-request-id: ", self.request_id, b"\r\n\r\n", body))
         self.sent = [first]
-        self.kept_bytes = len(body)
         self._attempt(self.client.read_at)
 
     def _attempt(self, now: float, *, fresh: bool = False) -> None:
@@ -194,9 +191,10 @@ class Exchange:
         if upstream is not None:
             upstream.write(piece)
             if sent is not None:
-                self.kept_bytes += len(piece)
+                reader = self.ask_reader
+                assert reader is not None
                 keeps = self.canary or self.tenant in self.edge.router.refuges
-                if keeps and self.kept_bytes <= self.edge.limits.retry_body_bytes:
+                if keeps and reader.payload_bytes <= self.edge.limits.retry_body_bytes:
                     sent.append(piece)
                 else:
                     self.sent = None
@@ -204,7 +202,6 @@ class Exchange:
             # A connection is being opened. The client is paused, so this is one read's worth at most.
             assert sent is not None
             sent.append(piece)
-            self.kept_bytes += len(piece)
 
     def asked(self) -> None:
         """The ask is whole and forwarded (or waits, whole, for a connection)."""

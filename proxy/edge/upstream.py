@@ -27,6 +27,7 @@ class UpstreamConnection:
     __slots__ = (
         "_answer",
         "_edge",
+        "_most_head",
         "_partial",
         "_reading",
         "_write_paused",
@@ -40,6 +41,7 @@ class UpstreamConnection:
 
     def __init__(self, edge: Edge, endpoint: Endpoint) -> None:
         self._edge = edge
+        self._most_head = edge.limits.head_bytes
         self.endpoint = endpoint
         self.exchange: Exchange | None = None
         self.transport: Transport | None = None
@@ -122,7 +124,7 @@ class UpstreamConnection:
             self._partial = b""
         while True:
             end = data.find(b"\r\n\r\n")
-            if (len(data) if end < 0 else end + 4) > self._edge.limits.head_bytes:
+            if (end + 4 if end >= 0 else len(data)) > self._most_head:
                 raise BadAnswerError("the response head is too large")
             if end < 0:
                 if b"HTTP/1."[: len(data)] != data[:7]:
