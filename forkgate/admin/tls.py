@@ -6,11 +6,11 @@ import asyncio
 import logging
 import socket
 import ssl
-from typing import Any
 
 from aiohttp import web
 
 from forkgate.config.admin import AdminLimits, AdminListen, AdminTLS
+from proxy.tls_door import TlsDoor
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +48,19 @@ class TcpDoor:
         self._limits = limits
         self._runner = runner
         self._server: asyncio.Server | None = None
+        self._doors: list[TlsDoor] = []
         self.turned_away = 0
         """Connections closed at once, because there were too many."""
 
     @property
     def address(self) -> str | None:
         """``https://host:port``; None before :meth:`start`."""
-        if self._server is None:
+        if self._server is not None:
+            host, port = self._server.sockets[0].getsockname()[:2]
+        elif self._doors:
+            host, port = self._doors[0].address[:2]
+        else:
             return None
-        host, port = self._server.sockets[0].getsockname()[:2]
         scheme = "http" if self._listen.tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -65,20 +69,29 @@ class TcpDoor:
         listen = self._listen
         tls = None if listen.tls is None else context(listen.tls)
         loop = asyncio.get_running_loop()
-        handshake: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": HANDSHAKE_S}
         try:
-            self._server = await loop.create_server(
-                self._protocol, listen.host, listen.port, ssl=tls, backlog=BACKLOG, **handshake
-            )
+            if tls is None:
+                self._server = await loop.create_server(
+                    self._protocol, listen.host, listen.port, backlog=BACKLOG
+                )
+            else:
+                self._doors = [
+                    TlsDoor(one, tls, self._protocol, handshake_s=HANDSHAKE_S)
+                    for one in await _listeners(listen.host, listen.port)
+                ]
         except (OSError, socket.gaierror) as error:
             raise AdminError(
                 f"admin.listen: {listen.host} port {listen.port}: cannot be listened on: "
                 f"{error.strerror or error}"
             ) from error
+        for door in self._doors:
+            door.open()
 
     def stop_accepting(self) -> None:
         if self._server is not None:
             self._server.close()
+        for door in self._doors:
+            door.close()
 
     def _protocol(self) -> asyncio.BaseProtocol:
         server = self._runner.server
@@ -88,6 +101,27 @@ class TcpDoor:
             return _TurnedAway()
         handler: asyncio.BaseProtocol = server()
         return handler
+
+
+async def _listeners(host: str, port: int) -> list[socket.socket]:
+    """One for each address of ``host``. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            made.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.listen(BACKLOG)
+    except OSError:
+        for one in made:
+            one.close()
+        raise
+    return made
 
 
 class _TurnedAway(asyncio.Protocol):

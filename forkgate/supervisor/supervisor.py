@@ -31,6 +31,7 @@ from forkgate.supervisor import child as children
 from forkgate.supervisor.backoff import Backoff
 from forkgate.supervisor.child import Child, died_of
 from forkgate.supervisor.keeper import TableKeeper
+from forkgate.supervisor.descriptors import make_room
 from forkgate.supervisor.listener import bind, check
 from forkgate.supervisor.plan import edge_settings, first_table, link_address, sidecar_name
 from forkgate.supervisor.watch import JudgeWatch
@@ -90,6 +91,7 @@ class Supervisor:
             self._table = first_table(self.config, last, self._latch())
             if self.parts.edges:
                 self._listen()
+                make_room(self.config.limits.connections)
                 self._keeper = TableKeeper(self.paths.table)
                 self._keeper.start()
                 if self._table != last:

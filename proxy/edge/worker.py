@@ -10,7 +10,7 @@ import signal
 import socket
 import ssl
 from time import monotonic
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from proxy.edge.client import ClientConnection
 from proxy.edge.dialer import SocketDialer
@@ -20,11 +20,13 @@ from proxy.edge.ports import CaptureHead, ShadowPort
 from proxy.edge.routing import Router
 from proxy.edge.settings import EdgeSettings, ListenTLS
 from proxy.ledger import DropReason
+from proxy.tls_door import TlsDoor
 
 log = logging.getLogger(__name__)
 
 _SWEEPS: Final = 10
 """Sweeps within the shortest timeout: a timeout is late by a tenth of the shortest one at most."""
+_BACKLOG: Final = 4096
 
 
 class Link(ShadowPort, Protocol):
@@ -109,7 +111,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         dialer = SocketDialer(self._loop)
         self.edge = dialer.edge = Edge(settings, router, link, dialer)
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsDoor] = []
         self._stopping = asyncio.Event()
         timeouts = settings.timeouts
         shortest = min(
@@ -130,15 +132,18 @@ class Worker:
         for fd in settings.listen_fds:
             listener = socket.socket(fileno=fd)
             listener.setblocking(False)
-            server = await self._loop.create_server(
-                lambda: cast(Any, ClientConnection(self.edge)),  # a protocol by its methods
-                sock=listener,
-                backlog=4096,
-                ssl=context,
-                ssl_handshake_timeout=settings.timeouts.header_s if context is not None else None,
-            )
-            self._servers.append(server)
+            if context is None:
+                server = await self._loop.create_server(self._client, sock=listener, backlog=_BACKLOG)
+                self._servers.append(server)
+            else:
+                listener.listen(_BACKLOG)
+                door = TlsDoor(listener, context, self._client, handshake_s=settings.timeouts.header_s)
+                door.open()
+                self._servers.append(door)
         self._loop.call_later(self._sweep_s, self._sweep)
+
+    def _client(self) -> Any:
+        return ClientConnection(self.edge)  # a protocol by its methods
 
     def stop(self) -> None:
         """Begin to drain; harmless when said twice."""

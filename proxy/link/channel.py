@@ -42,6 +42,9 @@ _SERVER: list[tuple[str, Any]] = [
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    # A connection that does not get through TLS holds one of the judge's descriptors no longer than this. How
+    # many may be there at once gRPC does not let us say.
+    ("grpc.server_handshake_timeout_ms", 5_000),
 ]
 
 

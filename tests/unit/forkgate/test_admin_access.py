@@ -269,6 +269,32 @@ def test_guessing_is_answered_429_with_right_tokens_too_and_counted(tmp_path: Pa
 
 
 def test_tls_and_client_certificates(tmp_path: Path) -> None:
+def test_a_flood_of_handshakes_that_are_never_finished_keeps_nobody_out(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.issue("127.0.0.1")
+    tls = AdminTLS(cert_file=certificate.cert_file, key_file=certificate.key_file)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with served(tmp_path, section(listen=AdminListen(port=0, tls=tls))) as server:
+            assert server.address is not None
+            port = int(server.address.rpartition(":")[2])
+            held = [socket.socket() for _ in range(500)]
+            try:
+                for one in held:
+                    one.setblocking(False)
+                    await loop.sock_connect(one, ("127.0.0.1", port))
+                context = ssl.create_default_context(cafile=authority.cert_file)
+                status, _ = await ask(server, "GET", "/v1/ledger", TOKENS[Role.OWNER], ssl=context)
+                assert status == 200
+                assert await loop.sock_recv(held[0], 1) == b"", "its handshake's time is over"
+            finally:
+                for one in held:
+                    one.close()
+
+    run(main())
+
+
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     server_cert, client_cert = authority.issue("127.0.0.1"), authority.issue("client.internal")
     wrong_cert = stranger.issue("client.internal")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -148,3 +149,29 @@ def test_part_that_a_bug_leaves_without_a_keeper_is_named(
     (record,) = (one for one in caplog.records if one.levelname == "CRITICAL")
     assert record.getMessage() == "nobody restarts this child any more"
     assert record.__dict__["child"] == "judge"
+
+
+@pytest.mark.parametrize(
+    ("before", "connections", "after", "told"),
+    [
+        ((256, 4_090), 1_000, 4_048, False),
+        ((256, 3_000), 1_000, 3_000, True),
+        ((4_000, 4_000), 10, 4_000, False),
+    ],
+    ids=["the system has more", "and not enough", "there are enough"],
+)
+def test_descriptors_are_asked_for_as_the_configuration_needs_them(
+    before: tuple[int, int], connections: int, after: int, told: bool
+) -> None:
+    code = (
+        "import logging, resource, sys; from forkgate.supervisor.descriptors import make_room;"
+        "logging.basicConfig(stream=sys.stdout, format='%(message)s');"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, {before});"
+        f"make_room({connections}); print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < before[1]:
+        pytest.skip(f"this machine allows no more than {hard} descriptors")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *lines, limit = done.stdout.splitlines()
+    assert (int(limit), bool(lines)) == (after, told)
