@@ -13,6 +13,7 @@ import psutil
 from tests.support.saboteur import StubProcess
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stack, stubs
+from tests.support.waiting import LIMIT_S
 
 EACH = 3
 """Live requests under each lie."""
@@ -42,7 +43,7 @@ FAILED = ("failed", "timed_out", "refused", "invalid")
 def test_no_lie_of_a_candidate_reaches_a_client_or_counts_as_evidence(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(115),
+            asyncio.timeout(LIMIT_S),
             stack(tmp_path, workers=1, canary=(), shadow=SHADOW) as (one, _, new),
         ):
             host, port = one.url.removeprefix("http://").rsplit(":", 1)
@@ -145,7 +146,7 @@ async def _stored_as_what_they_were(one: Stack) -> None:
 
 def test_candidate_that_was_not_there_at_the_start_is_noticed_when_it_comes(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(115), stubs("old", "new") as (old, new):
+        async with asyncio.timeout(LIMIT_S), stubs("old", "new") as (old, new):
             one = Stack(tmp_path, old.url, new.url, workers=1, shadow={"queue_age_s": 2.0})
             await new.kill()
             try:

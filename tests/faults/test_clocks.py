@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tests.support.stack import Connection, Stack, request_bytes, stack
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 DAY_S = 86_400
 LIVE_ERRORS = """
@@ -23,7 +23,7 @@ def test_stepping_clock_blinds_no_gate_and_turns_nothing_back(tmp_path: Path) ->
     async def main() -> None:
         shadow = {"tokens_per_day": 100_000}
         async with (
-            asyncio.timeout(110),
+            asyncio.timeout(LIMIT_S),
             stack(tmp_path, workers=1, policy=LIVE_ERRORS, shadow=shadow) as (one, _, new),
         ):
             host, port = one.url.removeprefix("http://").rsplit(":", 1)

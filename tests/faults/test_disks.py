@@ -18,7 +18,7 @@ from forkgate.state.latch import read_latch
 from tests.support.saboteur import StubProcess
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stack, stubs
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 
@@ -111,7 +111,7 @@ async def troubled(one: Stack, *words: str) -> None:
 @needs_root
 def test_full_disk_costs_evidence_and_nothing_else(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path) as (one, _, new):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path) as (one, _, new):
             await ask(one, "globex", "while there is room")
             fill(one.state / "filler")
             ledger = await dropped(one, "evidence_failed")
@@ -151,7 +151,7 @@ async def _compared(one: Stack, before: int) -> bool:
 
 def test_disk_that_refuses_every_write_lets_the_flip_out_and_says_it_is_not_durable(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path) as (one, _, new):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path) as (one, _, new):
             pid = one.pids("judge")[-1]
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
@@ -206,7 +206,7 @@ class _Durable:
 
 def test_damaged_latch_and_evidence_fail_to_home_in_words(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), stubs("old", "new") as (old, new):
+        async with asyncio.timeout(LIMIT_S), stubs("old", "new") as (old, new):
             one = Stack(tmp_path, old.url, new.url)
             one.state.mkdir()
             (one.state / "rollback.latch").write_bytes(b"nonsense" * 16_384)
@@ -243,7 +243,7 @@ def test_damaged_latch_and_evidence_fail_to_home_in_words(tmp_path: Path) -> Non
 
 def test_evidence_that_is_overwritten_under_way_costs_evidence_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path) as (one, _, new):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path) as (one, _, new):
             for number in range(4):
                 await ask(one, "globex", f"while it is sound {number}")
             await one.quiet(captured=4)
@@ -272,7 +272,7 @@ def test_state_directory_on_a_read_only_disk_is_refused_or_served_but_never_a_ca
     """Nothing can be locked there: ``serve`` says so and starts nothing."""
 
     async def main(state: Path) -> None:
-        async with asyncio.timeout(60), stubs("old", "new") as (old, new):
+        async with asyncio.timeout(LIMIT_S), stubs("old", "new") as (old, new):
             one = Stack(tmp_path, old.url, new.url)
             subprocess.run(["mount", "-o", "remount,ro", str(state)], check=True)
             one.spawn()

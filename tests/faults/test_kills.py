@@ -10,7 +10,7 @@ from proxy.ledger import find_ledgers
 from tests.support.saboteur import StubProcess
 from tests.support.sidecar import alive
 from tests.support.stack import Answer, Load, Stack, stubs
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 SEED = 20261129
 WAIT_S = (0.02, 0.5)
@@ -19,7 +19,7 @@ WAIT_S = (0.02, 0.5)
 def test_whatever_is_killed_only_its_own_connections_notice(tmp_path: Path) -> None:
     async def main() -> None:
         draw = random.Random(SEED)
-        async with asyncio.timeout(115), stubs("old", "new", "old-shadow") as (old, new, shadow):
+        async with asyncio.timeout(LIMIT_S), stubs("old", "new", "old-shadow") as (old, new, shadow):
             one = Stack(tmp_path, old.url, new.url, old_shadow=shadow.url)
             watching = asyncio.create_task(one.watch())
             try:

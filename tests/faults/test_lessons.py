@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stack
+from tests.support.waiting import LIMIT_S
 
 LIVE_ERRORS = """
 level: token
@@ -22,7 +23,7 @@ gates:
 
 def test_canary_that_fails_its_clients_is_answered_for_by_home_then_rolled_back(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(115), stack(tmp_path, policy=LIVE_ERRORS) as (one, _, new):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, policy=LIVE_ERRORS) as (one, _, new):
             host, port = one.url.removeprefix("http://").rsplit(":", 1)
             client = Connection(host, int(port))
             # No data at all is no pass.
@@ -68,18 +69,19 @@ def test_canary_that_fails_its_clients_is_answered_for_by_home_then_rolled_back(
 
 def test_answer_that_is_under_way_when_the_flip_comes_ends_where_it_began(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(115), stack(tmp_path, workers=1) as (one, old, new):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, workers=1) as (one, old, new):
             host, port = one.url.removeprefix("http://").rsplit(":", 1)
             await new.set("forks at token 2", pause_s=0.15)
             await old.set(pause_s=0.0)
             slow, other = Connection(host, int(port)), Connection(host, int(port))
-            under_way = asyncio.create_task(slow.ask("acme", request_bytes("acme", "long", tokens=60)))
+            under_way = asyncio.create_task(slow.ask("acme", request_bytes("acme", "long", tokens=2_000)))
             await one.until("the rollback", state="rolled_back")
             await one.obeyed()
             assert not under_way.done()
             answer = await other.ask("acme", request_bytes("acme", "meanwhile"))
             assert answer.whole, answer
             assert answer.engine == "old"
+            await new.set("forks at token 2", pause_s=0.0)
             answer = await under_way
             assert answer.whole, answer
             assert answer.engine == "new"
@@ -107,13 +109,13 @@ async def _live_gate_reaches(one: Stack, count: int) -> None:
 def test_clients_that_leave_at_any_moment_stop_their_generation_and_upset_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         draw = random.Random(20261129)
-        async with asyncio.timeout(115), stack(tmp_path) as (one, old, new):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path) as (one, old, new):
             host, port = one.url.removeprefix("http://").rsplit(":", 1)
             await old.set(pause_s=0.05)
             await new.set(pause_s=0.05)
 
             async def leave(number: int) -> None:
-                request = request_bytes(("acme", "globex")[number % 2], f"leaves {number}", tokens=400)
+                request = request_bytes(("acme", "globex")[number % 2], f"leaves {number}", tokens=20_000)
                 reader, writer = await asyncio.open_connection(host, int(port))
                 cut = draw.randrange(1, len(request) + 1) if number % 3 == 0 else len(request)
                 writer.write(request[:cut])
@@ -123,7 +125,7 @@ def test_clients_that_leave_at_any_moment_stop_their_generation_and_upset_nothin
                 writer.transport.abort()
 
             await asyncio.gather(*(leave(number) for number in range(60)))
-            # 400 tokens would take 20 s each; only shadows, which are no client's, may run on.
+            # 20,000 tokens would take 1,000 s each; only shadows, which are no client's, may run on.
 
             async def live_is_over() -> bool:
                 return not any([(await stub.counts())["live_running"] for stub in (old, new)])

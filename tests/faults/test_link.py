@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Load, Stack, stack, stubs
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 GRACE = {"grace_s": 1.0, "return_s": 1.0}
 SMALL_QUEUE = {"capture": {"flush_s": 0.02, "queue_items": 4, "batch_items": 4}}
@@ -21,7 +21,7 @@ AT_THE_EDGE = {"queue_full", "queue_age", "no_judge"}
 def test_frozen_judge_sends_canaries_home_and_its_return_counts_only_after_a_while(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(115),
+            asyncio.timeout(LIMIT_S),
             stack(tmp_path, judge=GRACE, rest=SMALL_QUEUE) as (one, _, new),
             Load(one) as load,
         ):
@@ -82,7 +82,7 @@ async def _acme_is_at(load: Load, engine: str) -> None:
 
 def test_judge_that_never_starts_costs_captures_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(115), stubs("old", "new") as (old, new):
+        async with asyncio.timeout(LIMIT_S), stubs("old", "new") as (old, new):
             one = Stack(tmp_path, old.url, new.url, judge=GRACE, rest=SMALL_QUEUE)
             try:
                 await one.start()
@@ -115,13 +115,14 @@ def test_judge_that_never_starts_costs_captures_alone(tmp_path: Path) -> None:
 
 def test_full_queue_is_told_from_a_dead_consumer(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(115), stack(tmp_path, rest=SMALL_QUEUE, workers=1) as (one, *_):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, rest=SMALL_QUEUE, workers=1) as (one, *_):
             judge = one.pids("judge")[-1]
             os.kill(judge, signal.SIGSTOP)
             try:
-                # Not known to be gone yet: it answered a moment ago, and now the queue overflows.
+                # Not known to be gone yet: it answered a moment ago, and now the queue overflows. Soon, for a
+                # judge that has a batch and says nothing counts as gone in the end.
                 async with Load(one, clients=8, pause_s=0.0) as load:
-                    await load.more(60)
+                    await load.more(12)
             finally:
                 os.kill(judge, signal.SIGCONT)
             assert load.bad() == []
@@ -147,7 +148,7 @@ def test_full_queue_is_told_from_a_dead_consumer(tmp_path: Path) -> None:
 def test_frozen_edge_is_named_by_the_flip_and_obeys_it_as_soon_as_it_wakes(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(115),
+            asyncio.timeout(LIMIT_S),
             stack(tmp_path, judge={"acknowledge_s": 0.5}) as (one, _, new),
         ):
             frozen = one.pids("edge 0")[-1]

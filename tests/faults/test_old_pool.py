@@ -12,7 +12,7 @@ from typing import Any
 from tests.support.bounded import BoundedEngine
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stack
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 SLOTS = 3
 QUIET_S = 5.0
@@ -52,7 +52,7 @@ def test_a_rollback_into_a_full_pool_sheds_shadows_first_and_then_queues_and_los
                 await one.close()
 
     async def bounded() -> None:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(LIMIT_S):
             await main()
 
     asyncio.run(bounded())
@@ -108,7 +108,7 @@ def test_a_rollback_into_a_pool_that_is_gone_is_no_outage_and_ends_when_it_is_ba
     watch: dict[str, Any] = {"every_s": 0.5, "slowest_s": 5}
 
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path, percent=0.0) as (one, old, _):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, percent=0.0) as (one, old, _):
             one.config["pools"][0]["watch"] = watch
             one.write()
             assert one.process is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from forkgate.state.latch import read_latch
 from tests.support.saboteur import StubProcess
 from tests.support.stack import Connection, Stack, request_bytes, stack
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 BEFORE = ("before the latch", "latch half written")
 AFTER = ("latched, not published", "published, not sent", "first acknowledgement")
@@ -16,7 +16,7 @@ AFTER = ("latched, not published", "published, not sent", "first acknowledgement
 
 def test_judge_killed_at_any_step_of_a_rollback_never_loses_it_once_announced(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(115), stack(tmp_path) as (one, _, new):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path) as (one, _, new):
             host, port = one.url.removeprefix("http://").rsplit(":", 1)
             client = Connection(host, int(port))
             for moment in (*AFTER, *BEFORE):

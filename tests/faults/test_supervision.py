@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 from tests.support.stack import Connection, Stack, request_bytes, stack
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 
 def _not_started(one: Stack) -> set[str]:
@@ -16,7 +16,7 @@ def _not_started(one: Stack) -> set[str]:
 
 def test_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path) as (one, *_):
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path) as (one, *_):
             assert one.process is not None
             pid = one.process.pid
             before = resource.prlimit(pid, resource.RLIMIT_NOFILE)

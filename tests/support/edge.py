@@ -25,6 +25,8 @@ from proxy.edge.settings import EdgeSettings, Identity, Limits, Timeouts
 from proxy.edge.upstream import UpstreamConnection
 from proxy.edge.worker import Link, Worker
 from proxy.ledger import DropReason
+from tests.support.ports import free_port
+from tests.support.waiting import LIMIT_S
 
 TRUSTED = Identity(
     tenant_header="x-tenant",
@@ -33,7 +35,7 @@ TRUSTED = Identity(
 )
 
 
-def run(main: Coroutine[Any, Any, None], timeout_s: float = 30.0) -> None:
+def run(main: Coroutine[Any, Any, None], timeout_s: float = LIMIT_S) -> None:
     """Run one test's coroutine on uvloop; hanging is a failure."""
 
     async def bounded() -> None:
@@ -425,9 +427,7 @@ class Upstream:
 
 def closed_port() -> str:
     """A base URL that refuses connections."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{held.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def answer(body: bytes = b"{}", status: str = "200 OK", *headers: str) -> bytes:

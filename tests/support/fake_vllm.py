@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from engines.identity import IDENTITY_HEADER
+from tests.support.ports import free_port
 from tests.support.wire import chat_event, completion_event, generate_event, usage_event
 
 MAX_LOGPROBS = 20
@@ -75,7 +76,8 @@ class FakeVllm:
             self.app(), handler_cancellation=not self.lies_about("runs on"), shutdown_timeout=0.1
         )
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
+        # Never one of those that the kernel gives away: another engine may be put in this one's place.
+        site = web.TCPSite(runner, "127.0.0.1", port or free_port(), ssl_context=tls)
         await site.start()
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
         self._runner = runner

@@ -8,6 +8,8 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
+from tests.support.waiting import LIMIT_S
+
 Answer = bytes | str
 """Bytes are sent as they are; ``hang`` says nothing, ``close`` closes, ``endless`` never stops."""
 
@@ -45,7 +47,7 @@ class HookReceiver:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that a request makes true."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while not condition():
                 self._more.clear()
                 await self._more.wait()

@@ -36,6 +36,7 @@ from policies.verdict import Answer
 from proxy.link.flip import Flip
 from proxy.link.values import Capture, EdgeIdentity
 
+from tests.support.waiting import PATIENCE_S
 TEXT = """
 state_dir: {state_dir}
 pools:
@@ -63,21 +64,20 @@ def config(state_dir: Path, *, checks: bool = False) -> Config:
 
 
 class NotedServer:
-    """Publishes to edges that acknowledge when the test says so."""
+    """Publishes to edges that acknowledge at once, those of them that are obedient."""
 
     def __init__(self, edges: Sequence[str] = ("edge-1", "edge-2")) -> None:
         self.tables: list[RouteTable] = []
         self.flips: list[Flip] = []
         self.edge_names = edges
-        self.obedient = True
+        self.obedient = edges
 
     def publish(self, table: RouteTable) -> Flip:
         self.tables.append(table)
         flip = Flip(table.epoch, time.monotonic(), self.edge_names)
         self.flips.append(flip)
-        if self.obedient:
-            for name in self.edge_names:
-                asyncio.get_running_loop().call_soon(flip.acknowledge, name, time.monotonic())
+        for name in self.obedient:
+            asyncio.get_running_loop().call_soon(flip.acknowledge, name, time.monotonic())
         return flip
 
     def edges(self) -> tuple[str, ...]:
@@ -173,8 +173,8 @@ class Bench:
         self,
         state_dir: Path,
         *,
-        latch_s: float = 5.0,
-        acknowledge_s: float = 5.0,
+        latch_s: float = PATIENCE_S,
+        acknowledge_s: float = PATIENCE_S,
         epoch: int = 1,
         checks: bool = False,
         keys: Keyring = NO_KEYS,

@@ -39,7 +39,7 @@ def edge_settings(judge: str | None, incarnation: str = "edge-1", **changes: Any
         "listen_fds": (),
         "judge": judge,
         "initial_table": route_table(1),
-        "capture": CaptureLimits(flush_s=0.01),
+        "capture": CaptureLimits(flush_s=0.01, queue_age_s=600.0),
     }
     values.update(changes)
     return EdgeSettings(**values)

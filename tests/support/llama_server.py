@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import socket
 import subprocess
 import tempfile
 import time
@@ -11,11 +10,13 @@ import urllib.error
 import urllib.request
 from typing import IO, Any
 
+from tests.support.ports import free_port
+
 MODEL = "smollm2"
 SLOTS = 2
 CONTEXT_TOKENS = 1024
 """Of one slot."""
-START_S = 120.0
+START_S = 600.0
 PLAIN: tuple[str, ...] = ()
 QUANTISED_CACHE = ("-ctk", "q8_0", "-ctv", "q8_0", "-fa", "on")
 """Keys and values of 8 bits: another environment, the same weights."""
@@ -46,8 +47,7 @@ class LlamaServers:
         self._running.clear()
 
     def _start(self, flags: tuple[str, ...]) -> tuple[str, subprocess.Popen[bytes], IO[Any]]:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         # Started inside the model's folder, so that /props names no path of this machine.
         command = [
             self._binary,

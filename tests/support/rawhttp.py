@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.waiting import LIMIT_S
+
 _OWN = (
     (re.compile(rb'"id":"((?:chat)?cmpl)-[0-9a-f]{32}"'), rb'"id":"\1-(32 hex digits)"'),
     (re.compile(rb'"created":[0-9]{10}([,}])'), rb'"created":(10 digits)\1'),
@@ -69,7 +71,7 @@ class Raw:
 class RawConnection:
     """One kept-alive connection to ``host:port``."""
 
-    def __init__(self, address: str, timeout_s: float = 110.0) -> None:
+    def __init__(self, address: str, timeout_s: float = LIMIT_S) -> None:
         host, _, port = address.removeprefix("http://").rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._held = b""

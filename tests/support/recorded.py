@@ -24,7 +24,7 @@ from aiohttp import web
 from comparator.records import Sampling, Step
 from engines import open_engine
 from engines.base import Call, CallKind, Engine, EngineOptions, Finish, Prompt, Steps
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 DATA = Path(__file__).parents[1] / "data" / "engines"
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float)}
@@ -174,7 +174,7 @@ class Adapter:
         """What ``use`` makes of the engine. The server's faults fail the test."""
 
         async def main() -> Any:
-            async with server.serving(), asyncio.timeout(60):
+            async with server.serving(), asyncio.timeout(LIMIT_S):
                 engine = open_engine(server.url, EngineOptions(kind=self.kind, **options))
                 try:
                     return await use(engine)

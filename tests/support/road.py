@@ -11,6 +11,7 @@ import orjson
 
 from comparator.evidence.export import HEAD_KEYS
 from tests.support.serving import Serving
+from tests.support.waiting import LIMIT_S
 
 ROLLOUT = "old-to-new"
 GLOBAL_SEED = "tests-of-the-road"
@@ -41,7 +42,7 @@ pools:
 home: old
 identity: {{tenant_header: x-tenant, trusted_peers: ["127.0.0.0/8"]}}
 tenants: [{{name: acme}}, {{name: globex}}]
-capture: {{flush_s: 0.01}}
+capture: {{flush_s: 0.01, queue_age_s: 600}}
 rollouts:
   - name: old-to-new
     baseline: old
@@ -97,7 +98,7 @@ def ask(
     headers = {"x-tenant": tenant} | ({} if request_id is None else {"x-request-id": request_id})
     text, fingerprint = [], None
     with (
-        openai.OpenAI(base_url=one.url + "/v1", api_key="sk-test", max_retries=0, timeout=110) as client,
+        openai.OpenAI(base_url=one.url + "/v1", api_key="sk-test", max_retries=0, timeout=LIMIT_S) as client,
         client.chat.completions.create(
             model=model,
             messages=[{"role": "user", "content": prompt}],

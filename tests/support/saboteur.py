@@ -22,6 +22,7 @@ from aiohttp import web
 
 from engines.headers import REQUEST_ID_HEADER
 from tests.support.fake_vllm import FakeVllm
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRICKLE_S = 0.7
@@ -176,7 +177,7 @@ class StubProcess:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.port = 0
+        self.port = free_port()
         self.lies: list[str] = []
         self.pause_s = 0.0
         self._process: asyncio.subprocess.Process | None = None

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import all_obey
+from tests.support.waiting import LIMIT_S, PATIENCE_S, all_obey, begun
 
-READY_S = 120.0
+READY_S = LIMIT_S
 """Engines are probed with real generations; on a busy machine that takes a while."""
-SETTLE_S = 120.0
+SETTLE_S = LIMIT_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Serving:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(60)
+            return self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGTERM)  # wait for nobody: killed, it would leave its children
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -134,13 +134,14 @@ class Serving:
         with contextlib.suppress(OSError, http.client.HTTPException):
             status = self.admin("/v1/status")
             edges = [one for one in status["edges"] if one["connected"] and one["epoch"] == status["epoch"]]
-            return bool(edges) and not status["troubles"]
+            ready = bool(edges) and not status["troubles"]
+            return ready and begun(status, self.file.read_text(encoding="utf-8"))
         return False
 
 
 class _Unix(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("judge", timeout=30)
+        super().__init__("judge", timeout=LIMIT_S)
         self._path = str(path)
 
     def connect(self) -> None:

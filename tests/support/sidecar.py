@@ -17,7 +17,7 @@ import aiohttp
 import psutil
 
 from tests.support.fake_vllm import FakeVllm
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, begun, eventually
 
 CONFIG = """
 listen: {{host: 127.0.0.1, port: 0, workers: {workers}}}
@@ -28,7 +28,7 @@ pools:
 home: old
 identity: {{tenant_header: x-tenant, trusted_peers: ["127.0.0.0/8"]}}
 tenants: [{{name: acme}}, {{name: globex}}]
-capture: {{flush_s: 0.01}}
+capture: {{flush_s: 0.01, queue_age_s: 600}}
 timeouts: {{drain_s: 10}}
 judge: {{grace_s: {grace_s}, return_s: 0.2, drain_s: 2, sidecar: test}}
 rollouts:
@@ -38,7 +38,8 @@ rollouts:
     policy: audit
     global_seed: s
     checks: {{self_check: {checks}, quick_check: {checks}}}
-    shadow: {{percent: 100, token_only_percent: 0, control_percent: 0, logprobs: 5}}
+    shadow: {{percent: 100, token_only_percent: 0, control_percent: 0, logprobs: 5,
+             queue_age_s: 600}}
     start: on_load
     shadow_stage: {{skip: true}}
     steps: [{{tenants: [acme]}}]
@@ -58,7 +59,7 @@ class Sidecar:
         new: str,
         *,
         workers: int = 2,
-        grace_s: float = 30.0,
+        grace_s: float = 120.0,
         checks: bool = False,
     ) -> None:
         self.directory = directory
@@ -103,7 +104,8 @@ class Sidecar:
                 edges = [
                     edge for edge in found["edges"] if edge["connected"] and edge["epoch"] == found["epoch"]
                 ]
-                return len(edges) >= self.workers and not found["troubles"]
+                ready = len(edges) >= self.workers and not found["troubles"]
+                return ready and begun(found, self.file.read_text())
             return False
 
         await eventually_async(ready, "a judge with all edges")
@@ -113,7 +115,7 @@ class Sidecar:
         """SIGTERM, and the exit status."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return await asyncio.to_thread(self.process.wait, 60)
+        return await asyncio.to_thread(self.process.wait, PATIENCE_S)
 
     async def close(self) -> None:
         """End what still runs, drained or not. Nothing of it writes into the directory after this."""
@@ -237,7 +239,7 @@ async def sidecar(
     directory: Path,
     *,
     workers: int = 2,
-    grace_s: float = 30.0,
+    grace_s: float = 120.0,
     checks: bool = False,
     lies: Sequence[str] = (),
 ) -> AsyncIterator[tuple[Sidecar, FakeVllm, FakeVllm]]:

@@ -62,9 +62,9 @@ class Stack(Sidecar):
             "home": "old",
             "identity": {"tenant_header": "x-tenant", "trusted_peers": ["127.0.0.0/8"]},
             "tenants": [{"name": "acme"}, {"name": "globex"}],
-            "capture": {"flush_s": 0.02},
+            "capture": {"flush_s": 0.02, "queue_age_s": 600},
             "timeouts": {"drain_s": 5, "connect_s": 2, "eject_s": 0.2},
-            "judge": {"grace_s": 60, "return_s": 0.2, "drain_s": 2, "sidecar": "test", **(judge or {})},
+            "judge": {"grace_s": 120, "return_s": 0.2, "drain_s": 2, "sidecar": "test", **(judge or {})},
             "rollouts": [
                 {
                     "name": "old-to-new",
@@ -79,7 +79,7 @@ class Stack(Sidecar):
                         "control_percent": 0,
                         "logprobs": 3,
                         "tokens_per_second": 1e6,
-                        "arm_timeout_s": 5,
+                        "arm_timeout_s": 30,
                         "quiet_s": 0.2,
                         **(shadow or {}),
                     },

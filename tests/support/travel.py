@@ -13,7 +13,7 @@ from forkgate.judge.recompute import Recomputed, recompute
 from tests.support.saboteur import StubProcess
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, Stack, request_bytes, stubs
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 NAME = "old-to-new"
 SOON_EQUAL = "level: token\nalpha: 0.05\ngates:\n  token_equality: {minimum_pairs: 2}\n"
@@ -132,7 +132,7 @@ def travelled(
     tmp_path: Path, test: Callable[[Road], Awaitable[None]], *, policy: str = SOON_EQUAL, **plan: Any
 ) -> None:
     async def main() -> None:
-        async with asyncio.timeout(115), stubs("old", "new") as (old, new):
+        async with asyncio.timeout(LIMIT_S), stubs("old", "new") as (old, new):
             one = Stack(tmp_path, old.url, new.url, policy=policy)
             one.config["rollouts"][0] |= PLAN | plan
             one.file.write_text(json.dumps(one.config))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ from typing import IO
 import grpc
 from smg_grpc_proto.generated import vllm_engine_pb2, vllm_engine_pb2_grpc
 
+from tests.support.ports import free_port
 from tests.support.vllm_server import MODEL, START_S
 
 DTYPE = "float32"
@@ -46,8 +46,7 @@ class VllmGrpc:
         self._running = None
 
     def _start(self) -> tuple[str, subprocess.Popen[bytes], IO[bytes]]:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         command = [self._python, "-m", "vllm.entrypoints.launchers.grpc_server"]
         command += ["--model", str(self._model_dir), "--host", "127.0.0.1", "--port", str(port)]
         command += ["--dtype", DTYPE, "--max-model-len", "2048", "--max-num-seqs", "16"]

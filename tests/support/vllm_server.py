@@ -6,7 +6,6 @@ import asyncio
 import enum
 import os
 import pathlib
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,8 +20,9 @@ import msgspec
 
 from comparator.records import Arm, CaptureId, Exchange, ExchangeId, Fact, Outcome, Sampling, Timing
 from engines import Call, CallKind, EngineOptions, Finish, Prompt, Steps, open_engine
+from tests.support.ports import free_port
 
-START_S = 300.0
+START_S = 900.0
 MODEL = "smollm2"
 TOKENS = 48
 BATCHED_TOKENS = 512
@@ -142,8 +142,7 @@ class Vllm:
         self._servers.clear()
 
     def _start(self, dtype: str) -> _Server:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         command = [self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.model_dir)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", dtype, "--max-model-len", "2048"]
         command += ["--max-num-seqs", "16", "--served-model-name", MODEL, "--enforce-eager"]
