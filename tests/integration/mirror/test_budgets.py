@@ -10,6 +10,7 @@ import pytest
 from engines.base import EngineUnavailable, Load
 from proxy.mirror import Sources
 from proxy.mirror.room import PROBE_WAIT_S
+from tests.support import virtual
 from tests.support.engines import FakeEndpoint, FakeEngine, endless, load, probe, stalled
 from tests.support.mirror import Rig, rig
 from tests.support.waiting import eventually
@@ -32,7 +33,7 @@ class Clock:
 
 
 def run(main: Any) -> None:
-    asyncio.run(main())
+    virtual.run(main())
 
 
 def gated(**options: Any) -> FakeEngine:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.engines import FakeEngine
 from tests.support.mirror import rig
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 
 @pytest.mark.parametrize("ticks", range(6))
@@ -24,6 +24,6 @@ def test_close_ends_whatever_tick_a_wake_up_came_before_it(ticks: int) -> None:
             made.mirror.poke()
             for _ in range(ticks):
                 await asyncio.sleep(0)
-            await asyncio.wait_for(made.mirror.close(0.0), 10)
+            await asyncio.wait_for(made.mirror.close(0.0), LIMIT_S)
 
     asyncio.run(main())

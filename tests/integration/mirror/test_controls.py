@@ -14,6 +14,7 @@ from comparator.pair import ForkSeen, SetAside
 from comparator.records import Arm, Fact, Outcome
 from engines.base import Capability, EngineRefused, EngineUnavailable, Finish, Prompt, Steps
 from proxy.mirror import derive_seed
+from tests.support import virtual
 from tests.support.engines import (
     BROKEN,
     EVERYTHING,
@@ -35,7 +36,7 @@ EVERY = {"control_percent": 100.0}
 
 
 def run(main: Any) -> None:
-    asyncio.run(main())
+    virtual.run(main())
 
 
 def is_control(prompt: Prompt) -> bool:

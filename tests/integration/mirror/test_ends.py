@@ -14,13 +14,14 @@ from comparator.pair import ForkSeen
 from comparator.records import Fact, Outcome
 from engines.base import EngineUnavailable, Finish, Prompt, Steps
 from proxy.mirror import Dropped
+from tests.support import virtual
 from tests.support.engines import FakeEndpoint, FakeEngine, endless, fake_step, raising, stalled, trickling
 from tests.support.mirror import EDGE, capture, rig, sample_ask
 from tests.support.waiting import eventually
 
 
 def run(main: Any) -> None:
-    asyncio.run(main())
+    virtual.run(main())
 
 
 def test_a_rolled_back_rollout_aborts_what_runs_and_drops_what_waits() -> None:
@@ -315,7 +316,7 @@ def test_nothing_is_lost_when_everything_fails_at_random() -> None:
             assert isinstance(end, Comparison | Dropped | asyncio.CancelledError), end
 
     for seed in range(6):
-        asyncio.run(main(seed))
+        virtual.run(main(seed))
 
 
 def test_an_end_told_twice_shows_as_a_fault() -> None:

@@ -23,7 +23,7 @@ from tests.support.engines import FakeEndpoint
 from tests.support.fake_vllm import FakeVllm
 from tests.support.link import ListListener, ListSink, capture_head, edge_settings, route_table, unix_target
 from tests.support.mirror import Rig, rig
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 CHAT: dict[str, Any] = {
     "target": "/v1/chat/completions",
@@ -36,7 +36,7 @@ CHAT: dict[str, Any] = {
 @asynccontextmanager
 async def endpoint(server: FakeVllm) -> AsyncIterator[FakeEndpoint]:
     """The adapter of a server, as the judge holds it."""
-    engine = open_engine(server.url, EngineOptions(kind="vllm", chunk_timeout_s=5.0))
+    engine = open_engine(server.url, EngineOptions(kind="vllm"))
     made = FakeEndpoint(engine, await engine.probe())
     engine.active = 0  # type: ignore[attr-defined]
     try:
@@ -144,7 +144,7 @@ def test_a_fork_between_servers_is_found_and_stands_when_run_again() -> None:
             assert pair.fork is not None
             assert pair.fork.fork_index == 2
             assert made.sink.forks[0].fork == pair.fork
-            limits = ArmLimits(timeout_s=30.0, bytes=10**7)
+            limits = ArmLimits(timeout_s=PATIENCE_S, bytes=10**7)
             again = [
                 await run_arm(where, plan_again(exchange, "m"), limits, Sources())
                 for where, exchange in ((made.baseline[0], pair.left), (made.candidate[0], pair.right))

@@ -25,6 +25,7 @@ from engines.base import (
 from proxy.mirror import Sources, derive_seed
 from proxy.mirror.arm import LOWEST_PRIORITY
 from proxy.mirror.seeds import is_token_only
+from tests.support import virtual
 from tests.support.engines import (
     BROKEN,
     EVERYTHING,
@@ -49,7 +50,7 @@ DOWN = EngineUnavailable("http://fake", "connection refused")
 
 
 def run(main: Any) -> None:
-    asyncio.run(main())
+    virtual.run(main())
 
 
 def recomputed(pair: Pair) -> Pair:

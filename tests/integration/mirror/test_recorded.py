@@ -41,7 +41,7 @@ async def recorded_rig(
         endpoints = []
         for server in (left, right):
             await stack.enter_async_context(server.serving())
-            engine = open_engine(server.url, EngineOptions(kind=kind, chunk_timeout_s=5.0))
+            engine = open_engine(server.url, EngineOptions(kind=kind))
             stack.push_async_callback(engine.close)
             engine.active = 0  # type: ignore[attr-defined]
             endpoints.append(FakeEndpoint(engine, probe(has)))

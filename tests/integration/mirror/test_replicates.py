@@ -14,6 +14,7 @@ from comparator.records import Arm, Outcome
 from engines.base import EngineUnavailable, Finish, Prompt, Steps
 from proxy.mirror import derive_seed
 from tests.integration.mirror.test_budgets import Clock
+from tests.support import virtual
 from tests.support.engines import FakeEngine, raising, stalled
 from tests.support.mirror import rig
 from tests.support.waiting import eventually
@@ -23,7 +24,7 @@ DOWN = EngineUnavailable("http://fake", "connection refused")
 
 
 def run(main: Any) -> None:
-    asyncio.run(main())
+    virtual.run(main())
 
 
 def only_replicate(index: int, script: Any, arm: Arm = Arm.CANDIDATE) -> Any:

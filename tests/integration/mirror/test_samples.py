@@ -16,7 +16,7 @@ from proxy.mirror import NO_TENANT, Dropped, derive_seed
 from tests.integration.mirror.test_budgets import Clock
 from tests.support.engines import EVERYTHING, REFUSED, FakeEndpoint, FakeEngine, load, probe, raising, stalled
 from tests.support.mirror import Rig, rig, sample_ask
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, PATIENCE_S, eventually
 
 DOWN = EngineUnavailable("http://fake", "connection refused")
 
@@ -255,8 +255,8 @@ def test_closing_ends_them_at_once() -> None:
         async with rig(baseline, samples_in_flight=1) as made:
             tasks = [starting(made, passage) for passage in range(3)]
             await eventually(lambda: baseline.active == 1, "the first")
-            async with asyncio.timeout(5):
-                await made.mirror.close(30.0)
+            async with asyncio.timeout(PATIENCE_S):
+                await made.mirror.close(LIMIT_S)
             assert baseline.active == 0
             for end in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(end, Dropped)

@@ -28,7 +28,7 @@ from tests.support.fake_vllm import MODEL, FakeVllm
 from tests.support.judging import config
 from tests.support.mirror import Rig, rig
 from tests.support.tiny_model import write_tiny_model
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 A = "sha256:" + "a" * 64
 B = "sha256:" + "b" * 64
@@ -92,7 +92,7 @@ async def comparing(fleet: Fleet, compared: str | None) -> AsyncIterator[Rig]:
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             await main()
 
     asyncio.run(bounded())

@@ -12,7 +12,7 @@ from engines.base import EngineUnavailable, Load
 from proxy.mirror import ShadowPool
 from proxy.mirror.load import LOAD_AGE_S, LOAD_TIMEOUT_S, PoolLoads
 from tests.support.engines import FakeEndpoint, FakeEngine, load
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 
 class Rig:
@@ -176,7 +176,7 @@ def test_closing_ends_a_reading_that_hangs() -> None:
         rig.endpoint.engine = Hanging()
         rig.loads.keep(lambda: [0])
         await eventually(lambda: rig.loads._asking, "the reading")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await rig.loads.close()
 
     run(main)
