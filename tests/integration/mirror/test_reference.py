@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from comparator.comparison import CONCURRENCY
+from comparator.comparison import CONCURRENCY, Comparison
 from comparator.records import Arm
 from engines import EngineOptions, open_engine
 from tests.support.engine_process import EngineProcess, reference_engine
@@ -45,6 +45,17 @@ async def real_rig(engines: tuple[EngineProcess, EngineProcess], **settings: Any
             await one.close()
 
 
+async def alone(made: Rig, fields: dict[str, Any]) -> Comparison:
+    """A comparison whose arms each ran alone by their engine's own count, which is up to a second old: an arm
+    that an engine had not seen the end of when it was read counts as a stranger, and another try follows."""
+    for _ in range(20):
+        comparison = await made.comparison(fields=fields)
+        exchanges = [one for pair in comparison.pairs for one in (pair.left, pair.right)]
+        if {exchange.facts[CONCURRENCY].value for exchange in exchanges} == {1}:
+            return comparison
+    raise AssertionError("no arm ever ran alone")
+
+
 def test_the_floor_is_flat_where_the_engine_is_alone_and_the_candidate_stands_out(
     engines: tuple[EngineProcess, EngineProcess],
 ) -> None:
@@ -52,7 +63,7 @@ def test_the_floor_is_flat_where_the_engine_is_alone_and_the_candidate_stands_ou
 
     async def main() -> None:
         async with real_rig(engines, replicates=3, in_flight=1) as made:
-            comparison = await made.comparison(fields={"temperature": 0.9, "max_tokens": 24})
+            comparison = await alone(made, fields={"temperature": 0.9, "max_tokens": 24})
             assert len(comparison.triples) == 3
             for triple in comparison.triples:
                 assert triple.valid
@@ -61,8 +72,6 @@ def test_the_floor_is_flat_where_the_engine_is_alone_and_the_candidate_stands_ou
                 assert triple.candidate.max_error_nats is not None
                 assert triple.candidate.max_error_nats > 0.0
                 assert triple.band == 0  # alone on its engine, by the engine's own count
-                ran = (triple.candidate.left, triple.candidate.right, triple.control.right)
-                assert [exchange.facts[CONCURRENCY].value for exchange in ran] == [1, 1, 1]
             assert len({pair.left.token_ids for pair in comparison.candidates}) > 1
 
     asyncio.run(main())
