@@ -57,7 +57,7 @@ async def edge_of(directory: Path, present: RouteTable) -> AsyncIterator[tuple[R
         open_link=open_link,
         judge=unix_target(directory),
         ledger_file=str(directory / "edge.ledger"),
-        capture=CaptureLimits(flush_s=0.01),
+        capture=CaptureLimits(flush_s=0.01, queue_age_s=600.0),
     ) as edge:
         link = edge.worker.link
         assert isinstance(link, EdgeLink)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import aiohttp
 from aiohttp import web
 
@@ -50,13 +52,14 @@ def test_a_flip_ends_the_tunnel_after_its_grace() -> None:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         initial = table("http://127.0.0.1:1", url, routes={"acme": "candidate"})
         async with (
-            running_edge(initial, timeouts=Timeouts(tunnel_grace_s=0.2)) as edge,
+            running_edge(initial, timeouts=Timeouts(tunnel_grace_s=3_600.0)) as edge,
             aiohttp.ClientSession(headers={"X-Tenant": "acme"}) as session,
             session.ws_connect(f"http://127.0.0.1:{edge.number}/ws") as socket,
         ):
             edge.router(table("http://127.0.0.1:1", url, epoch=2))
             await socket.send_str("grace")
             assert await socket.receive_str() == "grace"
+            edge.edge.sweep(monotonic() + 3_601.0)
             assert (await socket.receive()).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSE)
         await runner.cleanup()
 

@@ -399,7 +399,9 @@ def test_with_a_judge_that_takes_nothing_a_full_queue_is_a_full_queue(tmp_path: 
 
         server = LinkServer(unix_target(tmp_path), None, ListSink(), route_table(1), past=past)
         await server.start()
-        limits = CaptureLimits(queue_items=10, queue_bytes=1_000, batch_items=4, flush_s=0.01)
+        limits = CaptureLimits(
+            queue_items=10, queue_bytes=1_000, batch_items=4, flush_s=0.01, queue_age_s=600.0
+        )
         link = EdgeLink(edge_settings(unix_target(tmp_path), capture=limits), ListListener())
         await link.start()
         await eventually(lambda: link.judge_answers, "the judge")
@@ -482,7 +484,9 @@ def test_closing_hands_over_what_is_queued(tmp_path: Path) -> None:
         await server.start()
         ledger = tmp_path / "edge.ledger"
         settings = edge_settings(
-            unix_target(tmp_path), capture=CaptureLimits(flush_s=60.0), ledger_file=str(ledger)
+            unix_target(tmp_path),
+            capture=CaptureLimits(flush_s=60.0, queue_age_s=600.0),
+            ledger_file=str(ledger),
         )
         link = EdgeLink(settings, ListListener())
         await link.start()

@@ -35,6 +35,7 @@ from comparator.evidence import (
 from comparator.pair import ForkSeen, Pair
 from comparator.records import Arm, CaptureId, Fact, Sampling
 from tests.support.exchanges import comparison, pair, plain_steps, step
+from tests.support.waiting import LIMIT_S
 
 BYTES = 50_000_000
 
@@ -462,7 +463,7 @@ store._db.execute("DELETE FROM pair")
 os.kill(os.getpid(), signal.SIGKILL)
 """
     root = Path(__file__).resolve().parents[3]
-    ended = subprocess.run([sys.executable, "-c", script], cwd=root, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], cwd=root, timeout=LIMIT_S, check=False)
     assert ended.returncode == -9
     with EvidenceStore(path, BYTES) as store:
         assert len(store.list().pairs) == 5
@@ -509,7 +510,7 @@ print(failed)
 """
     root = Path(__file__).resolve().parents[3]
     ended = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, timeout=60, check=False, capture_output=True, text=True
+        [sys.executable, "-c", script], cwd=root, timeout=LIMIT_S, check=False, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr
     failed = int(ended.stdout)

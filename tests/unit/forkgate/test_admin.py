@@ -25,11 +25,12 @@ from tests.support.exchanges import comparison, pair
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 """Whom the kernel names at the other end of the socket."""
+from tests.support.waiting import LIMIT_S
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             await work
 
     uvloop.run(bounded())

@@ -30,12 +30,13 @@ from forkgate.admin.audit import (
 from forkgate.cli.audit import line_of
 from forkgate.config.admin import AdminSection
 from tests.support.exchanges import comparison, pair
+from tests.support.waiting import LIMIT_S, PATIENCE_S
 from tests.unit.forkgate.test_admin import ME, NotedJudge
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             await work
 
     asyncio.run(bounded())
@@ -166,7 +167,7 @@ def test_lines_that_wait_are_bounded(tmp_path: Path) -> None:
         release = threading.Event()
 
         def hang(one: AuditEntry) -> AuditEntry:
-            release.wait(10)
+            release.wait(LIMIT_S)
             return one
 
         log._append = hang  # type: ignore[method-assign]
@@ -205,7 +206,7 @@ Ask = Callable[..., Coroutine[Any, Any, tuple[int, Any]]]
 def served(tmp_path: Path, test: Callable[[Ask, NotedJudge, AdminServer], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         judge = NotedJudge(tmp_path / "evidence.db")
-        server = AdminServer(tmp_path / "admin.sock", judge, AdminSection(audit_wait_s=1.0))
+        server = AdminServer(tmp_path / "admin.sock", judge, AdminSection(audit_wait_s=PATIENCE_S))
         await server.start()
         connector = aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
         async with aiohttp.ClientSession(connector=connector) as session:

@@ -18,6 +18,7 @@ from forkgate.cli.app import app
 
 ROOT = Path(__file__).parents[3]
 BAD = Path(__file__).parent / "bad_configs"
+from tests.support.waiting import LIMIT_S
 
 
 def forkgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +27,7 @@ def forkgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         env={**os.environ, **environment},
     )
 

@@ -31,6 +31,7 @@ from forkgate.cli.app import app
 from forkgate.levels import sources
 from tests.support.artifacts import model_folder
 from tests.support.exchanges import comparison, pair
+from tests.support.ports import free_port
 
 IMAGE = "sha256:" + "a" * 64
 SAID: dict[str, Any] = {
@@ -375,20 +376,9 @@ class TestUsage:
         bad.write_text('\n{"comparison": {}}\n')
         assert "line 2: " in compare(a, a, "--evidence", bad, status=2).stderr
 
-    def test_an_engine_that_does_not_answer_could_not_be_measured(
-        self, folders: Folders, free_port: int
-    ) -> None:
-        url = f"http://127.0.0.1:{free_port}"
+    def test_an_engine_that_does_not_answer_could_not_be_measured(self, folders: Folders) -> None:
+        url = f"http://127.0.0.1:{free_port()}"
         assert "is the engine up" in compare(folders.side("a"), url, status=4).stderr
-
-
-@pytest.fixture
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 HOSTILE = {

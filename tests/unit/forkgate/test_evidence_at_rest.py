@@ -35,7 +35,7 @@ from forkgate.judge.writer import EvidenceWriter
 from tests.support.at_rest import KEYS, fork_of, found_in, key, secret_pair
 from tests.support.exchanges import comparison, done, live, pair
 from tests.support.judging import Bench
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.forkgate.test_admin import NotedJudge
 
 NAME = "old-to-new"
@@ -45,7 +45,7 @@ Command = Callable[..., Coroutine[Any, Any, Said]]
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(LIMIT_S):
             await work
 
     uvloop.run(bounded())
@@ -123,7 +123,7 @@ def test_the_command_takes_keys_from_files_and_names_what_is_wrong_with_them(tmp
         words = ["verdict", "recompute", "--evidence", str(tmp_path / "evidence.db"), "--rollout", NAME]
         words += [word for path in keys for word in ("--key-file", str(path))]
         command = [sys.executable, "-m", "forkgate", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
     done = recomputed(wrong, right)
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from tests.support.certificates import Authority
 from tests.support.engines import FakeEngine
 from tests.support.fake_vllm import MODEL, FakeVllm
 from tests.support.judging import TEXT, config
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 
 class ShyEngine(FakeEngine):
@@ -72,7 +72,7 @@ def test_engine_that_comes_up_late_is_found(tmp_path: Path, monkeypatch: pytest.
         await fleet.close()
         assert all(engine.closed for engine in made)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def test_engine_that_refuses_is_shown_with_its_reason(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_engine_that_refuses_is_shown_with_its_reason(tmp_path: Path) -> None:
         assert fleet.unprobed()[0] == ("pool old: http://127.0.0.1:9001: connection refused, is it running?")
         await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def test_engine_that_never_answers_a_probe_is_given_up_on(
@@ -97,7 +97,7 @@ def test_engine_that_never_answers_a_probe_is_given_up_on(
         await eventually(lambda: all("no answer to a probe" in line for line in fleet.unprobed()))
         await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def test_shadow_endpoints_spare_the_live_ones(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_engines_are_called_with_the_tls_of_their_pool(
             finally:
                 await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def test_tls_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_bug_of_an_adapter_does_not_end_the_probes(tmp_path: Path, monkeypatch: 
         await eventually(lambda: not fleet.unprobed())
         await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def test_engine_that_dies_after_its_probe_is_a_trouble_until_it_answers_again(
@@ -226,7 +226,7 @@ def test_engine_that_dies_after_its_probe_is_a_trouble_until_it_answers_again(
         await eventually(lambda: not fleet.troubles(), "it to be found again")
         await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def test_doubts_do_not_probe_an_engine_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,4 +257,4 @@ def test_doubts_do_not_probe_an_engine_without_end(tmp_path: Path, monkeypatch: 
         assert sum(engine.probes for engine in made) == len(made) + 1
         await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))

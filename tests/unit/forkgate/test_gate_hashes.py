@@ -9,6 +9,7 @@ from pathlib import Path
 from comparator.evidence import Batch, ComparisonDone, EvidenceStore, Kept
 from tests.support.at_rest import KEYS, secret_pair
 from tests.support.exchanges import comparison
+from tests.support.waiting import LIMIT_S
 
 
 def evaluated(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +19,11 @@ def evaluated(tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "lines.jsonl").write_bytes(b"".join(store.export()))
     words = ["gate", "evaluate", "--policy", "sampling", "--pairs", str(tmp_path / "lines.jsonl"), *more]
     return subprocess.run(
-        [sys.executable, "-m", "forkgate", *words], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "forkgate", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
     )
 
 

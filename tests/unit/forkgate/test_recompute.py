@@ -48,7 +48,7 @@ from policies.rollout.table import QUIET
 from policies.routes import PoolName, RolloutName, TenantName
 from tests.support.exchanges import comparison, live, pair
 from tests.support.judging import Bench
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 NAME = "old-to-new"
 
@@ -130,7 +130,7 @@ def command(path: Path, *more: str, rollout: str = NAME) -> tuple[int, str, str]
         [sys.executable, "-m", "forkgate", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     return ended.returncode, ended.stdout, ended.stderr

@@ -36,7 +36,7 @@ from policies.rollout import (
 from policies.routes import TenantName
 from tests.support.exchanges import comparison, pair
 from tests.support.judging import Bench
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, PATIENCE_S, eventually
 
 NAME = "old-to-new"
 TEXT = """
@@ -76,7 +76,7 @@ def bench(
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             await work
 
     asyncio.run(bounded())
@@ -349,7 +349,7 @@ def test_what_was_decided_and_never_latched_is_latched_by_the_next_judge(tmp_pat
             await promote_to(one, "canary step 2 of 2")
             # Stepped and journalled, as far as a judge came before it was killed.
             asked = one.desk.take(NAME, RollBackNow(tenant=TenantName("acme"), **now()))
-            await one.writer.kept(*asked.notes, limit_s=5.0)
+            await one.writer.kept(*asked.notes, limit_s=PATIENCE_S)
             await one.checkpoints.save()
         async with bench(tmp_path) as two:
             for asked in two.checkpoints.caught_up:

@@ -18,6 +18,7 @@ from forkgate.supervisor import Supervisor, child, leash
 from forkgate.supervisor.backoff import FIRST_S, HEALTHY_S, LONGEST_S, Backoff
 from forkgate.supervisor.listener import ListenError, bind
 from tests.support.judging import config
+from tests.support.waiting import LIMIT_S
 
 
 def test_backoff_doubles_to_its_bound_and_forgets_after_a_healthy_life() -> None:
@@ -145,7 +146,7 @@ def test_part_that_a_bug_leaves_without_a_keeper_is_named(
         await asyncio.wait({supervisor._keep("judge", start)})
         await asyncio.sleep(0)  # its callback runs
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
     (record,) = (one for one in caplog.records if one.levelname == "CRITICAL")
     assert record.getMessage() == "nobody restarts this child any more"
     assert record.__dict__["child"] == "judge"

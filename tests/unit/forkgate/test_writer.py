@@ -33,11 +33,11 @@ from proxy.link.server import LinkServer
 from proxy.live import RECORD_BYTES, LivePacker
 from tests.support.exchanges import comparison, live, pair
 from tests.support.link import ListSink, route_table
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, PATIENCE_S, eventually
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, LIMIT_S))
 
 
 def done(number: int) -> ComparisonDone:
@@ -65,7 +65,7 @@ def test_what_waits_while_a_transaction_runs_goes_into_the_next_one(
 
     def slow(self: EvidenceStore, batch: Batch) -> Any:
         entered.set()
-        gate.wait(30)
+        gate.wait(LIMIT_S)
         batches.append(len(batch.comparisons))
         return real(self, batch)
 
@@ -91,7 +91,7 @@ def test_one_pair_that_cannot_be_stored_costs_its_neighbours_nothing(
 
     def picky(self: EvidenceStore, batch: Batch) -> Any:
         entered.set()
-        gate.wait(30)
+        gate.wait(LIMIT_S)
         if any(one.sequence == 3 for one in batch.comparisons):
             raise EvidenceError(self.path, "a pair cannot be stored: no integer")
         return real(self, batch)
@@ -224,7 +224,7 @@ def test_disk_that_hangs_costs_an_edge_its_past_and_not_its_live_records(
         monkeypatch.setattr(module, "ASK_S", seconds)
 
     def add(self: EvidenceStore, batch: Batch) -> Any:
-        hangs.wait(60)
+        hangs.wait(LIMIT_S)
         return real(self, batch)
 
     async def main() -> None:
@@ -304,7 +304,7 @@ def test_killed_judge_loses_nothing_of_the_journal_that_was_committed(tmp_path: 
     for _ in range(40):
         committed = int(child.stdout.readline())
     child.send_signal(signal.SIGKILL)
-    child.wait(30)
+    child.wait()
     child.stdout.close()
     with EvidenceReader(path) as reader:
         rows = list(reader.journal("r", 10**9))
@@ -325,7 +325,7 @@ def test_comparison_that_waits_for_the_next_transaction_keeps_its_notes_with_it(
 
     def slow(self: EvidenceStore, batch: Batch) -> Any:
         entered.set()
-        gate.wait(30)
+        gate.wait(LIMIT_S)
         numbers = [one.sequence or 0 for one in batch.comparisons]
         batches.append((numbers, [entry.sequence for entry in batch.journal]))
         return real(self, batch)
@@ -403,7 +403,7 @@ def test_notes_that_are_waited_for_are_committed_or_it_is_said_that_they_are_not
 ) -> None:
     async def main() -> None:
         writer = await opened(tmp_path)
-        await writer.kept(drop(1), limit_s=5.0)
+        await writer.kept(drop(1), limit_s=PATIENCE_S)
         with EvidenceReader(tmp_path / "evidence.db") as reader:
             assert reader.ledger_counts("e").dropped == {"too_old": 1}
         real = EvidenceStore.add
@@ -413,9 +413,9 @@ def test_notes_that_are_waited_for_are_committed_or_it_is_said_that_they_are_not
 
         monkeypatch.setattr(EvidenceStore, "add", full)
         with pytest.raises(EvidenceError):
-            await writer.kept(drop(2), limit_s=5.0)
+            await writer.kept(drop(2), limit_s=PATIENCE_S)
         monkeypatch.setattr(EvidenceStore, "add", real)
-        await writer.kept(drop(3), limit_s=5.0)  # what waited goes with it
+        await writer.kept(drop(3), limit_s=PATIENCE_S)  # what waited goes with it
         with EvidenceReader(tmp_path / "evidence.db") as reader:
             assert reader.ledger_counts("e").dropped == {"too_old": 3}
         await writer.close(10)
