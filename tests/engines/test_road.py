@@ -36,8 +36,9 @@ from tests.support.road import (
 )
 from tests.support.serving import Serving, serving
 from tests.support.vllm_server import MODEL, Vllm
+from tests.support.waiting import LIMIT_S
 
-pytestmark = pytest.mark.timeout(600)  # the first test waits for two servers and for a fork
+pytestmark = pytest.mark.timeout(2400)  # the first test waits for two servers and for a fork
 
 TOKENS = 32
 
@@ -127,7 +128,7 @@ def tokenize(url: str, prompt: str) -> list[int]:
     request = urllib.request.Request(
         url + "/tokenize", json.dumps(body).encode(), {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
         ids: list[int] = json.load(answer)["tokens"]
     return ids
 
@@ -206,7 +207,7 @@ def test_canary_tenant_was_moved_off_the_candidate(story: Story) -> None:
 
 
 def served(url: str) -> int:
-    with urllib.request.urlopen(url + "/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(url + "/metrics", timeout=LIMIT_S) as answer:
         lines = answer.read().decode().splitlines()
     return int(
         sum(

@@ -11,6 +11,7 @@ from engines.settings import text
 from engines.settings.choose import for_level, sheet_of
 from engines.settings.values import Batch, Choice, Level
 from tests.engines.conftest import named
+from tests.support.waiting import LIMIT_S
 
 # Built and asked in one process: every flag must exist, and every value must be one that it takes.
 _PARSE = """
@@ -33,7 +34,6 @@ print(json.dumps({
 """
 
 
-@pytest.mark.timeout(300)
 def test_vllm_takes_every_flag_and_knows_every_variable_of_its_own() -> None:
     choices = [Choice(seed=7), Choice(seed=7, batch=Batch.INVARIANT)]
     rows = [for_level(sheet_of("vllm", choice), Level.TOKEN) for choice in choices]
@@ -49,7 +49,7 @@ def test_vllm_takes_every_flag_and_knows_every_variable_of_its_own() -> None:
         [named("FORKGATE_VLLM_PYTHON"), "-c", _PARSE, json.dumps(asked)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -92,4 +92,4 @@ def test_llama_server_takes_every_flag_and_value() -> None:
 
 def _llama(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     server = named("FORKGATE_LLAMA_SERVER")
-    return subprocess.run([server, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([server, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -35,7 +35,7 @@ from engines.reference.options import EngineServerOptions
 from tests.support.vllm_server import LONG_PROMPTS, MODEL, PROMPTS, TOKENS, Ask, Vllm, drawn
 from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(500)  # the first test of a precision waits for the server to start
+pytestmark = pytest.mark.timeout(1200)  # the first test of a precision waits for the server to start
 
 MESSAGES = [{"role": "user", "content": PROMPTS[0]}]
 
@@ -169,11 +169,13 @@ def test_an_abort_reaches_the_engine(vllm: Vllm) -> None:
         stream = engine.generate(prompt)
         await anext(stream)
         busy = await engine.load()
+        before = busy.generated_tokens.value
         assert busy.running + busy.waiting == 1
         await stream.aclose()
-        async with asyncio.timeout(PATIENCE_S):  # 1,500 tokens would take longer
+        async with asyncio.timeout(PATIENCE_S):
             while (load := await engine.load()).running + load.waiting:
                 await asyncio.sleep(0.1)
+        assert load.generated_tokens.value - before < 1500
 
     use(vllm, "bfloat16", what)
 

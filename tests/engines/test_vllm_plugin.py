@@ -35,10 +35,10 @@ from proxy.mirror.record import ArmPlan
 from tests.engines.conftest import named
 from tests.support.engines import FakeEndpoint
 from tests.support.vllm_server import MODEL, PROMPTS, Vllm, drawn
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import LIMIT_S, PATIENCE_S
 from tools import plugin_venv
 
-pytestmark = pytest.mark.timeout(500)  # the first test waits for the server to start
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for the server to start
 
 DTYPE = "float32"
 OUR_MODULES = {"comparator", "engines", "forkgate", "policies", "proxy"}
@@ -73,7 +73,7 @@ def serving(python: pathlib.Path, model_dir: pathlib.Path, *flags: str) -> Vllm:
 
 def get(url: str) -> tuple[int, Any, dict[str, str]]:
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
             headers = {name.lower(): value for name, value in answer.headers.items()}
             return answer.status, json.loads(answer.read()), headers
     except urllib.error.HTTPError as error:
@@ -94,7 +94,7 @@ def post(url: str, body: dict[str, Any], **headers: str) -> tuple[int, bytes, di
         url, json.dumps(body).encode(), {"content-type": "application/json", **headers}
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return (
                 answer.status,
                 answer.read(),

@@ -11,13 +11,14 @@ import pytest
 
 from bench import peers
 from bench.machine import BenchError
+from tests.support.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S
     )
 
 

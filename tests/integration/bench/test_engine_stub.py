@@ -24,6 +24,7 @@ from engines import (
     Prompt,
     open_engine,
 )
+from tests.support.waiting import until
 
 CORES = Cores(proxy=min(os.sched_getaffinity(0)), load=max(os.sched_getaffinity(0)))
 
@@ -94,7 +95,7 @@ def test_stalled_stub_takes_the_request_and_says_nothing() -> None:
         stub.become(Mode.STALL)
         with pytest.raises(EngineTimeout):
             await _answer(engine, _prompt((1, 2, 3), 1))
-        assert stub.counts()["stalled"] == 1
+        until(lambda: stub.counts()["stalled"] == 1, "the stub to have read it")
 
     _with_stub(play, first_chunk_timeout_s=0.3)
 

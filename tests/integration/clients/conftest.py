@@ -16,6 +16,7 @@ import pytest
 from engines.model import ensure_smollm2
 from tests.support.engine_process import EngineProcess, reference_engine
 from tests.support.serving import Serving, serving
+from tests.support.waiting import LIMIT_S
 
 MODEL = "smollm2"
 
@@ -38,7 +39,7 @@ pools:
 home: old
 identity: {{tenant_header: x-tenant, trusted_peers: ["127.0.0.0/8"]}}
 tenants: [{{name: acme}}]
-capture: {{flush_s: 0.01}}
+capture: {{flush_s: 0.01, queue_age_s: 600}}
 rollouts:
   - name: old-to-new
     baseline: old
@@ -86,9 +87,10 @@ class Load:
     """What the engine says of itself."""
 
     def __init__(self, url: str) -> None:
-        with urllib.request.urlopen(url + "/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(url + "/metrics", timeout=LIMIT_S) as answer:
             text = answer.read().decode()
         values = dict(re.findall(r"^forkgate_reference_(\w+) ([0-9.e-]+)$", text, re.MULTILINE))
         self.running = int(values["requests_running"])
         self.waiting = int(values["requests_waiting"])
         self.kv_cache_usage = float(values["kv_cache_usage_ratio"])
+        self.generated_tokens = int(values["generated_tokens_total"])

@@ -17,9 +17,7 @@ from tests.support.rawhttp import RawConnection, post
 from tests.support.serving import Serving
 from tests.support.waiting import PATIENCE_S, eventually, until
 
-pytestmark = pytest.mark.timeout(300)  # the first test of a road waits until its engines are probed
-
-# Longer than anybody waits here: an engine that is not told goes on for minutes.
+# An engine that is not told goes on to the end of it.
 LONG: dict[str, Any] = {
     "model": MODEL,
     "prompt": "Once upon a time",
@@ -33,10 +31,13 @@ AFTER_FIRST_TOKEN = (PROMPT_TOKENS + 2) / 2048
 
 @pytest.fixture(autouse=True)
 def idle(engine: EngineProcess) -> Iterator[None]:
-    """Copies of the other tests' requests have run out; those of this test's leave nothing behind."""
+    """Copies of the other tests' requests have run out; those of this test's leave nothing behind, and none
+    ran to its end."""
     until(lambda: quiet(engine), "the engine has nothing to do")
+    before = Load(engine.url).generated_tokens
     yield
     until(lambda: quiet(engine), "the engine has nothing to do")
+    assert Load(engine.url).generated_tokens - before < LONG["max_tokens"]
 
 
 def quiet(engine: EngineProcess) -> bool:

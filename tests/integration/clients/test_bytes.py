@@ -13,8 +13,6 @@ from tests.support.engine_process import EngineProcess
 from tests.support.rawhttp import Raw, RawConnection, post, request, without_own
 from tests.support.serving import Serving
 
-pytestmark = pytest.mark.timeout(300)  # the first test of a road waits until its engines are probed
-
 CHAT = {
     "model": MODEL,
     "messages": [{"role": "user", "content": "Name a river in Europe."}],

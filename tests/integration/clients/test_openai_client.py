@@ -15,8 +15,7 @@ from tests.integration.clients.conftest import MODEL
 from tests.support.engine_process import EngineProcess
 from tests.support.rawhttp import without_own
 from tests.support.serving import Serving
-
-pytestmark = pytest.mark.timeout(300)  # the first test of a road waits until its engines are probed
+from tests.support.waiting import LIMIT_S
 
 CHAT = {"messages": [{"role": "user", "content": "Name a river in Europe."}], "max_tokens": 4}
 CHAT_CALLS: dict[str, dict[str, Any]] = {
@@ -72,7 +71,7 @@ def client(url: str, recorder: Recorder | None = None) -> openai.OpenAI:
     transport = recorder or Recorder()
     http_client = openai.DefaultHttpxClient(transport=transport)
     return openai.OpenAI(
-        base_url=url + "/v1", api_key="sk-test", max_retries=0, timeout=110, http_client=http_client
+        base_url=url + "/v1", api_key="sk-test", max_retries=0, timeout=LIMIT_S, http_client=http_client
     )
 
 
@@ -146,7 +145,7 @@ def test_async_client_gets_the_same(road: Serving, engine: EngineProcess) -> Non
     async def ask() -> list[Any]:
         found: list[Any] = []
         async with openai.AsyncOpenAI(
-            base_url=road.url + "/v1", api_key="sk-test", max_retries=0, timeout=110
+            base_url=road.url + "/v1", api_key="sk-test", max_retries=0, timeout=LIMIT_S
         ) as one:
             for chat, body in ((True, CHAT_CALLS["logprobs"]), (False, COMPLETION_CALLS["logprobs"])):
                 async with await routes(one, chat).create(model=MODEL, **body, **USAGE) as stream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from comparator.records import Sampling
@@ -13,8 +12,6 @@ from engines.reference.job import Event, Job, generator_of
 from engines.reference.model import LoadedModel
 from engines.reference.options import DType, EngineServerOptions
 from engines.reference.text import TextOut
-
-pytestmark = pytest.mark.timeout(400)  # the model may have to be made first
 
 PROMPTS = [
     "The history of the lighthouse begins",

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.engine_process import EngineProcess, reference_engine
 from tests.support.tiny_model import write_tiny_model
+from tests.support.waiting import LIMIT_S
 
 _NONDETERMINISTIC = '''
 """A head that writes by put_, which has no deterministic implementation: loaded with the folder's config."""
@@ -169,7 +170,7 @@ def test_it_refuses_to_serve_a_model_with_such_an_operator_and_names_it(
 ) -> None:
     command = [sys.executable, "-m", "engines.reference", "--model", str(tiny_folder), "--deterministic"]
     done = subprocess.run(
-        command, env=nondeterministic, capture_output=True, text=True, timeout=110, check=False
+        command, env=nondeterministic, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 1, done.stderr
     assert done.stdout == "", "it never announced a port"
@@ -248,6 +249,6 @@ def forkgate(*arguments: str, environment: dict[str, str] | None = None) -> subp
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=LIMIT_S,
         check=False,
     )

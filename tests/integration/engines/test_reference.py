@@ -39,14 +39,14 @@ from engines.identity.artifact_json import from_json
 from engines.sse import DONE, EventParser
 from tests.support.engine_process import EngineProcess, reference_engine
 from tests.support.tiny_model import EOS
-from tests.support.waiting import eventually, until
+from tests.support.waiting import LIMIT_S, PATIENCE_S, eventually, until
 
 
 def post(url: str, body: Any) -> tuple[int, Any, dict[str, str]]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return (
                 answer.status,
                 answer.read(),
@@ -64,7 +64,7 @@ def ask(engine: EngineProcess, path: str, **body: Any) -> Any:
 
 
 def metric(engine: EngineProcess, name: str) -> float:
-    with urllib.request.urlopen(engine.url + "/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(engine.url + "/metrics", timeout=LIMIT_S) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line for line in lines if line.startswith(name + " ")).split()[1])
 
@@ -153,7 +153,7 @@ def test_rendering_tells_the_ids_and_the_effective_parameters(engine: EngineProc
 
 def test_every_answer_names_the_environment(engine: EngineProcess, tiny_folder: pathlib.Path) -> None:
     _, answer, headers = post(engine.url + "/v1/completions", {**COMPLETION, "forkgate_facts": True})
-    with urllib.request.urlopen(engine.url + "/forkgate/identity", timeout=60) as told:
+    with urllib.request.urlopen(engine.url + "/forkgate/identity", timeout=LIMIT_S) as told:
         identity = json.loads(told.read())
     assert identity["digest"] == engine.digest == headers["x-forkgate-environment"]
     facts = json.loads(answer)["forkgate_facts"]
@@ -161,7 +161,7 @@ def test_every_answer_names_the_environment(engine: EngineProcess, tiny_folder: 
     assert facts["batch_size"] == [1] * 12
     assert (facts["seed"], facts["logprobs_mode"]) == (3, "raw_logprobs")
     assert identity["fields"]["precision.dtype"] == facts["dtype"] == "float32"
-    with urllib.request.urlopen(engine.url + "/forkgate/artifact", timeout=60) as told:
+    with urllib.request.urlopen(engine.url + "/forkgate/artifact", timeout=LIMIT_S) as told:
         artifact = json.loads(told.read())
     weights = next(file for file in artifact["files"] if file["role"] == "weight")
     served = tiny_folder / weights["path"]
@@ -303,7 +303,7 @@ def test_a_marked_request_tells_each_steps_batch_once(engine: EngineProcess) -> 
     def steps(name: str) -> tuple[int, Any]:
         path = "/forkgate/batch/" + urllib.parse.quote(name, safe="")
         try:
-            with urllib.request.urlopen(engine.url + path, timeout=60) as told:
+            with urllib.request.urlopen(engine.url + path, timeout=LIMIT_S) as told:
                 return told.status, json.loads(told.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -313,7 +313,7 @@ def test_a_marked_request_tells_each_steps_batch_once(engine: EngineProcess) -> 
         headers = {"content-type": "application/json", "x-forkgate-shadow": mark, "x-request-id": name}
         data = json.dumps({**COMPLETION, **IDS, **body}).encode()
         request = urllib.request.Request(engine.url + "/v1/completions", data, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return json.loads(answer.read())["forkgate_facts"]["batch_size"]
 
     threads = [
@@ -346,7 +346,7 @@ def with_adapter(engine: EngineProcess, use: Callable[[Engine], Awaitable[Any]])
     async def main() -> Any:
         adapter = open_engine(engine.url, EngineOptions(kind="reference"))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(LIMIT_S):
                 return await use(adapter)
         finally:
             await adapter.close()
@@ -416,6 +416,8 @@ def test_its_adapter_aborts_by_closing(engine: EngineProcess) -> None:
         assert 50e6 < load.memory_bytes.value < 1e12
         await stream.aclose()
         await eventually(lambda: open_requests(engine) == 0)
+        after = await adapter.load()
+        assert after.generated_tokens.value - before.generated_tokens.value < sampling.max_tokens
 
     with_adapter(engine, use)
 
@@ -443,7 +445,7 @@ def test_it_ends_cleanly_on_sigterm_in_mid_answer(tiny_folder: pathlib.Path) -> 
             )
             assert client.recv(100).startswith(b"HTTP/1.1 200")
             running.process.terminate()
-            assert running.process.wait(timeout=30) == 0
+            assert running.process.wait(timeout=PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -460,7 +462,7 @@ def test_a_bad_start_says_what_is_wrong(tiny_folder: pathlib.Path, options: list
     with socket.create_server(("127.0.0.1", 0)) as taken:
         names = {"MODEL": str(tiny_folder), "TAKEN": str(taken.getsockname()[1])}
         command = [sys.executable, "-m", "engines.reference", *(names.get(one, one) for one in options)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr

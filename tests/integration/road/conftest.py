@@ -14,6 +14,7 @@ import pytest
 
 from engines.model import ensure_smollm2
 from tests.support.engine_process import EngineProcess, reference_engine
+from tests.support.waiting import LIMIT_S
 
 MODEL = "smollm2"
 
@@ -44,7 +45,7 @@ def post(engine: EngineProcess, path: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
         engine.url + path, json.dumps(body).encode(), {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=110) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
         return json.load(answer)
 
 

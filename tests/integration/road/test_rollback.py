@@ -31,8 +31,6 @@ from tests.support.road import (
 )
 from tests.support.serving import Serving, serving
 
-pytestmark = pytest.mark.timeout(400)  # the first test waits for engines and for a fork
-
 TOKENS = 32
 
 

@@ -27,8 +27,6 @@ from tests.support.road import (
 )
 from tests.support.serving import Serving, serving
 
-pytestmark = pytest.mark.timeout(300)  # the first test waits for three engines and eighteen generations
-
 TOKENS = 8
 REQUESTS = 6
 

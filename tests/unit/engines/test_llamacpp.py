@@ -29,7 +29,7 @@ from engines import (
 from engines.llamacpp_wire import shortest
 from tests.support.fake_llamacpp import FakeLlama
 from tests.support.recorded import RecordedServer, exchanges
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 ALL = frozenset(Capability) - {Capability.PRIORITY}
 GREEDY = Sampling(max_tokens=4, temperature=0.0, ignore_eos=True)
@@ -37,7 +37,7 @@ GREEDY = Sampling(max_tokens=4, temperature=0.0, ignore_eos=True)
 
 def use(server: RecordedServer, what: Callable[[Engine], Awaitable[Any]], **options: Any) -> Any:
     async def main() -> Any:
-        async with server.serving(), asyncio.timeout(30):
+        async with server.serving(), asyncio.timeout(LIMIT_S):
             engine = open_engine(server.url, EngineOptions(kind="llamacpp", **options))
             try:
                 return await what(engine)
@@ -244,11 +244,10 @@ def test_another_model_than_the_configured_one_is_named() -> None:
 
 
 def test_leaving_a_stream_drops_its_connection() -> None:
-    server = FakeLlama(pause_s=0.01)
+    server = FakeLlama(pause_s=LIMIT_S)
 
     async def what(engine: Engine) -> None:
-        long = msgspec.structs.replace(GREEDY, max_tokens=500)
-        async with contextlib.aclosing(engine.generate(prompt_of(long))) as stream:
+        async with contextlib.aclosing(engine.generate(prompt_of(GREEDY))) as stream:
             await anext(stream)
         await eventually(lambda: server.aborted == 1, "the server to see the connection go")
 

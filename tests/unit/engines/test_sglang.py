@@ -33,6 +33,7 @@ from tests.support.recorded import (
     exchanges,
     stream_bytes,
 )
+from tests.support.waiting import LIMIT_S
 
 ALL = frozenset(Capability)
 ALWAYS = ("models", "server_info")
@@ -193,7 +194,7 @@ def test_a_stream_cut_at_any_byte_reads_the_same(feature: str, incremental: bool
 
 
 def test_closing_the_generator_closes_the_connection_which_aborts() -> None:
-    ADAPTER.leave_after_a_token(replaying("generate_stream", pause_s=0.05))
+    ADAPTER.leave_after_a_token(replaying("generate_stream", pause_s=LIMIT_S))
 
 
 def test_load_is_what_the_server_counts() -> None:

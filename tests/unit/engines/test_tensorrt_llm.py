@@ -34,6 +34,7 @@ from tests.support.recorded import (
     exchanges,
     stream_bytes,
 )
+from tests.support.waiting import LIMIT_S
 
 ALL = frozenset(Capability)
 NOT_IN_ITS_API = {Capability.LOGPROBS, Capability.CACHE_SALT, Capability.DEFAULTS}
@@ -156,7 +157,7 @@ def test_a_stream_cut_at_any_byte_reads_the_same() -> None:
 
 
 def test_closing_the_generator_closes_the_connection_which_aborts() -> None:
-    ADAPTER.leave_after_a_token(replaying("generate_stream", pause_s=0.05))
+    ADAPTER.leave_after_a_token(replaying("generate_stream", pause_s=LIMIT_S))
 
 
 # -- recorded: load ----------------------------------------------------------------------------------

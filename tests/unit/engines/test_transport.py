@@ -20,6 +20,7 @@ from engines.base import (
     EngineUnavailable,
 )
 from engines.transport import NOT_TOLD, Endpoint
+from tests.support.waiting import LIMIT_S
 
 Handler = Callable[[int, bytes, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -72,7 +73,7 @@ def run(handler: Handler, use: Callable[[Endpoint], Awaitable[Any]], **options: 
     server = RawServer(handler)
 
     async def main() -> None:
-        async with server.serving(), asyncio.timeout(30):
+        async with server.serving(), asyncio.timeout(LIMIT_S):
             endpoint = Endpoint(server.url, EngineOptions(**options))
             try:
                 await use(endpoint)

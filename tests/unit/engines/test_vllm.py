@@ -26,7 +26,7 @@ from engines.base import (
     Steps,
 )
 from tests.support.fake_vllm import FakeVllm
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 ALL = frozenset(Capability)
 SAMPLING = Sampling(max_tokens=6, temperature=0.7, seed=5, logprobs=3)
@@ -34,7 +34,7 @@ SAMPLING = Sampling(max_tokens=6, temperature=0.7, seed=5, logprobs=3)
 
 def with_server(server: FakeVllm, use: Callable[[Engine], Awaitable[Any]], **options: Any) -> Any:
     async def main() -> Any:
-        async with server.serving(), asyncio.timeout(30):
+        async with server.serving(), asyncio.timeout(LIMIT_S):
             engine = open_engine(server.url, EngineOptions(kind="vllm", **options))
             try:
                 return await use(engine)
@@ -291,10 +291,10 @@ def test_an_answer_that_is_not_whole_is_an_error(lie: str, error: type[Exception
 
 
 def test_closing_the_generator_aborts_the_request() -> None:
-    server = FakeVllm(pause_s=0.01)
+    server = FakeVllm(pause_s=LIMIT_S)
 
     async def use(engine: Engine) -> None:
-        stream = engine.generate(prompt_of(sampling=msgspec.structs.replace(SAMPLING, max_tokens=5000)))
+        stream = engine.generate(prompt_of())
         await anext(stream)
         assert server.running == 1
         await stream.aclose()

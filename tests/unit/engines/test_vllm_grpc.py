@@ -33,7 +33,7 @@ from engines import (
 from engines.base import Observable
 from tests.support.fake_vllm import FakeVllm
 from tests.support.fake_vllm_grpc import FakeVllmGrpc
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 ALL = frozenset(Capability) - {Capability.PRIORITY, Capability.ENCODE}
 SAMPLING = Sampling(max_tokens=6, temperature=0.7, seed=5, logprobs=3)
@@ -41,7 +41,7 @@ SAMPLING = Sampling(max_tokens=6, temperature=0.7, seed=5, logprobs=3)
 
 def use(server: FakeVllmGrpc, what: Callable[[Engine], Awaitable[Any]], **options: Any) -> Any:
     async def main() -> Any:
-        async with server.serving(), asyncio.timeout(30):
+        async with server.serving(), asyncio.timeout(LIMIT_S):
             engine = open_engine(server.url, EngineOptions(kind="vllm_grpc", **options))
             try:
                 return await what(engine)
@@ -177,13 +177,12 @@ def test_what_no_field_can_carry_is_refused(change: dict[str, Any], words: str) 
 
 
 def test_leaving_a_stream_aborts_it() -> None:
-    server = FakeVllmGrpc(pause_s=0.01)
+    server = FakeVllmGrpc(pause_s=LIMIT_S)
 
     async def what(engine: Engine) -> None:
-        long = msgspec.structs.replace(SAMPLING, max_tokens=500)
-        async with contextlib.aclosing(engine.generate(prompt_of(long))) as stream:
+        async with contextlib.aclosing(engine.generate(prompt_of())) as stream:
             await anext(stream)
-        await eventually(lambda: server.running == 0, "the server to see the call go")
+        await eventually(lambda: server.aborted == 1 and server.running == 0, "the server to see the call go")
 
     use(server, what)
 
@@ -235,7 +234,7 @@ def test_text_cannot_be_encoded_without_an_http_server() -> None:
 def test_an_http_server_beside_it_encodes() -> None:
     async def main() -> Any:
         web, own = FakeVllm(), FakeVllmGrpc()
-        async with web.serving(), own.serving(), asyncio.timeout(30):
+        async with web.serving(), own.serving(), asyncio.timeout(LIMIT_S):
             port = int(own.url.rpartition(":")[2])
             engine = open_engine(web.url, EngineOptions(kind="vllm_grpc", model="m", grpc_port=port))
             try:
@@ -272,7 +271,7 @@ def test_each_new_connection_is_told_for_another_server_may_be_at_its_end() -> N
     async def main() -> None:
         seen = Connections()
         first, second = FakeVllmGrpc(), FakeVllmGrpc()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             async with first.serving():
                 engine = open_engine(first.url, EngineOptions(kind="vllm_grpc"))
                 assert isinstance(engine, Observable)

@@ -17,6 +17,7 @@ from engines.identity import Identity, UnknownField
 from engines.openai import steps_facts
 from engines.vllm_plugin.marks import MARK
 from tests.support.fake_vllm import FakeVllm
+from tests.support.waiting import LIMIT_S
 from tests.unit.engines.test_vllm import SAMPLING, collected, prompt_of
 
 RECORD = Identity(
@@ -74,7 +75,7 @@ class Plugged(FakeVllm):
 
 def with_server(server: FakeVllm, use: Callable[[Engine], Awaitable[Any]]) -> Any:
     async def main() -> Any:
-        async with server.serving(), asyncio.timeout(30):
+        async with server.serving(), asyncio.timeout(LIMIT_S):
             engine = open_engine(server.url, EngineOptions(kind="vllm"))
             try:
                 return await use(engine)

@@ -16,6 +16,7 @@ from engines.vllm_plugin.book import Trouble
 from engines.vllm_plugin.channel import Writer, create
 from engines.vllm_plugin.follower import Follower
 from engines.vllm_plugin.marks import key_of
+from tests.support.waiting import LIMIT_S
 
 IDENTITY = Identity(fields={"engine.name": "vllm", "precision.dtype": "float32"})
 DIGEST = IDENTITY.digest.encode()
@@ -229,7 +230,7 @@ def test_a_long_answer_is_listened_to_while_it_runs_and_nothing_ticks_afterwards
         for rounds in range(4):  # more than the ring holds, in all
             for place in range(6000):
                 writer.write(key if place == 0 else bytes(16), rounds, rounds + 1, 0)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(LIMIT_S):
                 while follower._reader is not None and follower._reader._seen[0] < (rounds + 1) * 6000:
                     await asyncio.sleep(0)
         await send(END)
@@ -237,7 +238,7 @@ def test_a_long_answer_is_listened_to_while_it_runs_and_nothing_ticks_afterwards
     async def main() -> dict[str, Any]:
         await call(Stamp(app, told), scope(*MARKED))
         found = follower.take("c1/baseline/0")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             while follower._timer is not None:
                 await asyncio.sleep(0.001)
         return found
