@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helm.charts import Manifest
+from tests.support.waiting import LIMIT_S
 
 BASE = Path(sys.base_prefix)
 """Where this machine's Python is."""
@@ -85,7 +86,7 @@ class Pod:
                 self._command([ENTRYPOINT, *self.container["args"]]), stdout=log, stderr=log
             )
 
-    def execute(self, *command: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    def execute(self, *command: str, seconds: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
         """Another command in the same pod."""
         return subprocess.run(
             self._command(command), capture_output=True, text=True, timeout=seconds, check=False

@@ -23,6 +23,7 @@ from tests.helm.charts import CHART, of_kind, rendered
 from tests.helm.promql import PromqlError, parse
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async
+from tests.support.waiting import LIMIT_S
 
 Exported = dict[str, set[frozenset[str]]]
 """Name of a series → sets of labels that it came with."""
@@ -69,7 +70,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def test_what_is_read_is_exported_by_a_judge_that_has_seen_everything(tmp_path: Path) -> None:
-    exported = asyncio.run(asyncio.wait_for(_scraped_after_a_hard_day(tmp_path), 110))
+    exported = asyncio.run(asyncio.wait_for(_scraped_after_a_hard_day(tmp_path), LIMIT_S))
     for expression, legend in queries():
         query = parse(expression)
         assert query.selectors, expression

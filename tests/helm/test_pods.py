@@ -23,7 +23,9 @@ import trustme
 from tests.helm.charts import CHART, Manifest, example_chart, named, pods, read_yaml, render
 from tests.helm.pods import Pod, can_mount
 from tests.support.fake_vllm import FakeVllm
+from tests.support.ports import free_port
 from tests.support.sidecar import eventually_async
+from tests.support.waiting import LIMIT_S, PATIENCE_S
 from tools.rootfs import UID
 
 pytestmark = pytest.mark.skipif(not can_mount(), reason="needs root and mount namespaces, as a kubelet does")
@@ -31,17 +33,9 @@ pytestmark = pytest.mark.skipif(not can_mount(), reason="needs root and mount na
 ROOT = Path(__file__).parents[2]
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def values(old: str, new: str) -> dict[str, Any]:
     """The first value set, with engines that are there, ports that are free, and the mirror turned on."""
-    link, http, metrics = free_ports(3)
+    link, http, metrics = (free_port() for _ in range(3))
     return {
         "config": {
             "pools": [{"name": "old", "endpoints": [old]}, {"name": "new", "endpoints": [new]}],
@@ -163,7 +157,7 @@ def facts(pid: int) -> dict[str, str]:
 
 
 def test_the_manifests_of_the_chart_run_from_the_images_files_to_a_rollback(rootfs: Path) -> None:
-    asyncio.run(asyncio.wait_for(_whole_road(rootfs), 110))
+    asyncio.run(asyncio.wait_for(_whole_road(rootfs), LIMIT_S))
 
 
 async def _whole_road(rootfs: Path) -> None:
@@ -188,7 +182,7 @@ async def _whole_road(rootfs: Path) -> None:
             assert await release.ask("after") == 200
             for process in reversed(release.processes):
                 process.send_signal(signal.SIGTERM)
-                assert await asyncio.to_thread(process.wait, 60) == 0
+                assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
         state = release.judge.volumes / "state" / "state"
         assert {"rollback.latch", "evidence.db"} <= {path.name for path in state.iterdir()}
         assert (state.stat().st_mode & 0o777, state.stat().st_uid) == (0o700, UID)
@@ -268,7 +262,7 @@ def test_an_edge_runs_as_a_sidecar_in_somebody_elses_pod(rootfs: Path, tmp_path:
 
                 await eventually_async(compared, "a copy of what the sidecar passed on")
 
-    asyncio.run(asyncio.wait_for(main(), 110))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
 def secret(name: str, **files: str) -> Manifest:
@@ -279,7 +273,7 @@ def with_admin_api(chosen: dict[str, Any]) -> list[Manifest]:
     """Turns it on, and gives the edge's pod what an operator has. Returns the Secrets that are named."""
     authority = trustme.CA()
     issued = authority.issue_cert("forkgate-judge.inference.svc")
-    (port,) = free_ports(1)
+    port = free_port()
     token = "t" * 40
     chosen["admin"] = {"port": port, "tlsSecret": "admin-tls", "tokensSecret": "admin-tokens"}
     chosen["config"]["admin"] = {
@@ -351,4 +345,4 @@ def test_the_link_wants_a_certificate_and_the_admin_api_a_token(rootfs: Path) ->
                     await asyncio.to_thread(greeting, port, stranger, edge)
                 await _operated_from_another_pod(release, chosen)
 
-    asyncio.run(asyncio.wait_for(main(), 110))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))

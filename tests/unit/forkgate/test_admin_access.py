@@ -36,6 +36,7 @@ from forkgate.config.admin import (
 )
 from tests.support.certificates import Authority
 from tests.support.exchanges import comparison, pair
+from tests.support.waiting import LIMIT_S
 from tests.unit.forkgate.test_admin import NotedJudge
 
 MARK = "xyzzy-a-clients-words"
@@ -44,7 +45,7 @@ TOKENS = {role: f"{role}-token-0123456789-0123456789" for role in Role}
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             await work
 
     asyncio.run(bounded())
