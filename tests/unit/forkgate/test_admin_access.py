@@ -414,6 +414,7 @@ def test_slow_and_oversized_requests_are_cut_off(tmp_path: Path) -> None:
             slow = await raw(server, post + b"content-length: 100\r\n\r\n", b'{"reason"')
             assert slow.startswith(b"HTTP/1.1 408 ")
             assert b"the body did not come within 0.3 s" in slow
+        async with served(tmp_path, section()) as server:
             large = await raw(
                 server, post + b"content-length: 70000\r\nconnection: close\r\n\r\n", b"x" * 70_000
             )
