@@ -24,7 +24,7 @@ from engines.identity.trouble import ArtifactError, BadRecord
 
 _LARGEST_BYTES = 8 << 20
 _LARGEST_SAMPLES = 20_000
-_WAIT_S = 10.0
+_WAIT_S = 30.0
 _SGLANG = {
     "dtype": "precision.dtype",
     "quantization": "precision.quantization",
