@@ -18,7 +18,7 @@ import orjson
 from forkgate.cli.exits import Exit
 from forkgate.cli.output import leave
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 REPLAY_TIMEOUT_S = 600.0
 
 
