@@ -7,7 +7,6 @@ import hashlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,11 +19,11 @@ from forkgate.admin.roles import Need
 from tests.support.certificates import Authority
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async
+from tests.support.waiting import LIMIT_S
 
 ROLES = ("viewer", "auditor", "operator", "owner")
 TOKEN = {role: f"{role}-0123456789abcdef0123456789abcdef" for role in ROLES}
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
-FUZZ_S = 60.0
 MARK = "xyzzy plugh, says a client"
 MARK_IDS = ",".join(str(byte) for byte in MARK.encode())
 """As the engine here encodes it, and the store has it."""
@@ -79,8 +78,7 @@ async def finished(*command: str, **environment: str) -> tuple[int, str, str]:
 
 def test_the_api_keeps_what_its_document_says(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), served(tmp_path) as (one, address):
-            began = time.monotonic()
+        async with asyncio.timeout(LIMIT_S), served(tmp_path) as (one, address):
             code, out, err = await finished(
                 str(SCHEMATHESIS),
                 "run",
@@ -96,7 +94,6 @@ def test_the_api_keeps_what_its_document_says(tmp_path: Path) -> None:
                 HOME=str(tmp_path),
             )
             assert code == 0, out[-6000:] + err[-2000:]
-            assert time.monotonic() - began < FUZZ_S
             # The judge is as well as before, and the log of all this holds.
             status = await one.admin("/v1/status")
             assert status["ledger"]["balanced"]
@@ -125,7 +122,7 @@ def test_command_line_reaches_a_judge_elsewhere_as_whoever_its_token_says(tmp_pa
     async def main() -> None:
         directory = tmp_path / "sidecar"
         directory.mkdir()
-        async with asyncio.timeout(110), served(directory, tls) as (one, address):
+        async with asyncio.timeout(LIMIT_S), served(directory, tls) as (one, address):
 
             async def cli(role: str, *words: str, certificate: bool = True) -> tuple[int, str, str]:
                 cert = {"FORKGATE_CLIENT_CERT": str(both)} if certificate else {}
@@ -178,7 +175,7 @@ def test_command_line_reaches_a_judge_elsewhere_as_whoever_its_token_says(tmp_pa
 
 def test_nothing_that_a_viewer_may_ask_holds_a_clients_words_or_tokens(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), served(tmp_path) as (one, address):
+        async with asyncio.timeout(LIMIT_S), served(tmp_path) as (one, address):
             assert MARK_IDS in await text_of(one, "/v1/evidence/export")
             async with aiohttp.ClientSession(
                 headers={"authorization": f"Bearer {TOKEN['viewer']}"}

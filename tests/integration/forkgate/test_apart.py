@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +13,9 @@ import aiohttp
 import trustme
 
 from tests.support.fake_vllm import FakeVllm
+from tests.support.ports import free_port
 from tests.support.sidecar import Sidecar, eventually_async
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, PATIENCE_S, eventually
 
 LINK = """
 judge:
@@ -31,13 +31,6 @@ def certificates(directory: Path) -> None:
     authority.cert_pem.write_to_path(directory / "ca.pem")
     issued.cert_chain_pems[0].write_to_path(directory / "cert.pem")
     issued.private_key_pem.write_to_path(directory / "key.pem")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def start(one: Sidecar, command: str) -> subprocess.Popen[bytes]:
@@ -105,7 +98,7 @@ def test_edge_and_judge_apart_move_a_tenant_back(tmp_path: Path) -> None:
                     # Of the rollback nothing is left at the judge, as when its disk refused the latch: the
                     # next judge can hear of it from the edge alone.
                     processes[0].send_signal(signal.SIGTERM)
-                    assert await asyncio.to_thread(processes[0].wait, 60) == 0
+                    assert await asyncio.to_thread(processes[0].wait, PATIENCE_S) == 0
                     for name in ("rollback.latch", "rollouts.json"):
                         (judge.state / name).unlink()
                     processes[0] = start(judge, "judge")
@@ -120,7 +113,7 @@ def test_edge_and_judge_apart_move_a_tenant_back(tmp_path: Path) -> None:
                     # The edge first: its last counts are for the judge.
                     for process in reversed(processes):
                         process.send_signal(signal.SIGTERM)
-                        assert await asyncio.to_thread(process.wait, 60) == 0
+                        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
 
-    asyncio.run(asyncio.wait_for(main(), 110))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
     assert os.listdir(tmp_path / "edge" / "state" / "ledgers") == []

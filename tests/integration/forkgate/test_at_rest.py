@@ -18,7 +18,7 @@ from comparator.evidence import EvidenceReader, Keyring
 from tests.support.at_rest import key
 from tests.support.fake_vllm import FakeVllm
 from tests.support.stack import Stack
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 PROMPT = "Quastenflosser und Murmeltier"
 HEX = ("01" * 32, "02" * 32)
@@ -69,7 +69,7 @@ def command(one: Stack, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
     )
 
 
@@ -84,7 +84,7 @@ def test_without_a_key_the_store_shows_the_prompt(tmp_path: Path) -> None:
     """Else the test below would prove nothing."""
 
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path, None) as one:
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, None) as one:
             await one.start()
             await asked(one, 2)
             await eventually(lambda: any("evidence.db" in place for place in shown(tmp_path)))
@@ -96,7 +96,7 @@ def test_sealed_evidence_outlives_a_kill_and_shows_nothing_on_any_disk(tmp_path:
     print_key = [sys.executable, "-c", f"print('{HEX[0]}')"]
 
     async def main() -> None:
-        async with asyncio.timeout(170), stack(tmp_path, {"key_command": print_key}) as one:
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, {"key_command": print_key}) as one:
             await one.start()
             await asked(one, 3)
             assert (await one.status())["evidence"]["sealed_with"] == key(1).id
@@ -154,7 +154,7 @@ def test_a_judge_whose_file_names_another_key_writes_over_no_sealed_state(tmp_pa
     pause = ("rollout", "pause", "old-to-new", "--reason", "wait")
 
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path, first) as one:
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, first) as one:
             await one.start()
             paused = await asyncio.to_thread(command, one, *pause)
             assert paused.returncode == 0, paused.stderr
@@ -173,7 +173,7 @@ def test_a_judge_whose_file_names_another_key_writes_over_no_sealed_state(tmp_pa
 
 def test_a_judge_without_its_key_does_not_start_and_live_traffic_goes_on(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), stack(tmp_path, {"key_env": "FORKGATE_NO_SUCH_KEY"}) as one:
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, {"key_env": "FORKGATE_NO_SUCH_KEY"}) as one:
             one.spawn()
             await one.until_edges()
             await eventually(

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async, sidecar
-from tests.support.waiting import all_obey
+from tests.support.waiting import LIMIT_S, all_obey
 
 
 async def until(one: Sidecar, what: str, **wanted: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def live(engine: FakeVllm, prompt: str) -> int:
 
 def test_checks_pass_and_then_the_canary_begins(tmp_path: Path) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), sidecar(tmp_path, checks=True) as (one, _, new):
+        async with asyncio.timeout(LIMIT_S), sidecar(tmp_path, checks=True) as (one, _, new):
             rollout = await until(one, "the canary", state="canary")
             assert [(check["check"], check["answer"]) for check in rollout["checks"]] == [
                 ("self_check", "passed"),
@@ -50,7 +50,7 @@ def test_checks_pass_and_then_the_canary_begins(tmp_path: Path) -> None:
 def test_candidate_that_fails_its_quick_check_gets_no_traffic_until_it_passes(tmp_path: Path) -> None:
     async def main() -> None:
         lies = ("forks at token 2",)
-        async with asyncio.timeout(110), sidecar(tmp_path, checks=True, lies=lies) as (one, old, new):
+        async with asyncio.timeout(LIMIT_S), sidecar(tmp_path, checks=True, lies=lies) as (one, old, new):
             held: dict[str, Any] = {}
 
             async def is_held() -> bool:

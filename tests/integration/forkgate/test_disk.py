@@ -8,6 +8,7 @@ from pathlib import Path
 
 from forkgate.state.latch import read_latch
 from tests.support.sidecar import eventually_async, sidecar
+from tests.support.waiting import LIMIT_S
 
 SLOT_BYTES = 65_536
 """The first latch goes to the slot that begins here."""
@@ -52,4 +53,4 @@ def test_disk_that_takes_nothing_more_does_not_stop_the_flip(tmp_path: Path) -> 
             assert "old-to-new" in read_latch(one.state / "rollback.latch").latched
             assert one.pids("judge") == [judge]
 
-    asyncio.run(asyncio.wait_for(main(), 110))
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))

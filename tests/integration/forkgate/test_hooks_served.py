@@ -15,8 +15,11 @@ from forkgate.hooks import verify
 from tests.support.fake_vllm import FakeVllm
 from tests.support.hook_receiver import HookReceiver, answer
 from tests.support.sidecar import Sidecar, eventually_async
+from tests.support.waiting import LIMIT_S
 
 SECRET = "0123456789abcdef0123456789abcdef"
+LONG_S = 60
+"""Of one attempt: whoever waits for a receiver that hangs waits so long."""
 
 
 @asynccontextmanager
@@ -28,6 +31,8 @@ async def served(directory: Path, *urls: str) -> AsyncIterator[Sidecar]:
             "url": url,
             "secret_file": str(directory / "secret"),
             "events": ["stage", "breach", "rollback", "hold", "lift"],
+            "timeout_s": LONG_S,
+            "retry_s": 3_600,
         }
         for number, url in enumerate(urls)
     ]
@@ -51,7 +56,7 @@ async def rolled_back(one: Sidecar) -> None:
 def test_receivers_are_told_of_a_rollback_signed_and_in_order(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(100),
+            asyncio.timeout(LIMIT_S),
             HookReceiver([answer(200)]).serving() as receiver,
             served(tmp_path, receiver.url) as one,
         ):
@@ -75,20 +80,18 @@ def test_receivers_are_told_of_a_rollback_signed_and_in_order(tmp_path: Path) ->
 def test_hanging_receiver_delays_neither_the_rollback_nor_the_end(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(100),
+            asyncio.timeout(LIMIT_S),
             HookReceiver(["hang"]).serving() as receiver,
             served(tmp_path, receiver.url, "http://127.0.0.1:9/") as one,
         ):
             await one.request("globex", "hello")
             await rolled_back(one)
             status = await one.status()
-            assert status["flips"][0]["seconds"] < 1.0
+            assert status["flips"][0]["seconds"] < LONG_S, "the receiver was waited for"
             assert status["flips"][0]["missing"] == []
             waiting = {hook["name"]: hook["waiting"] for hook in status["hooks"]}
             assert waiting == {"hook-0": 3, "hook-1": 3}
-            began = time.monotonic()
             assert await one.stop() == 0
-            assert time.monotonic() - began < 15.0
             lost = [line for line in one.log() if line["event"] == "notifications are lost with this judge"]
             assert sorted((line["hook"], line["count"]) for line in lost) == [("hook-0", 3), ("hook-1", 3)]
 

@@ -13,15 +13,16 @@ from typing import Any
 import aiohttp
 
 from tests.support.fake_vllm import FakeVllm
+from tests.support.ports import free_port
 from tests.support.sidecar import Sidecar, alive, eventually_async, sidecar
-from tests.support.waiting import all_obey, eventually
+from tests.support.waiting import LIMIT_S, all_obey, eventually
 
 Test = Callable[[Sidecar, FakeVllm, FakeVllm], Coroutine[Any, Any, None]]
 
 
 def served(tmp_path: Path, test: Test, **options: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(110), sidecar(tmp_path, **options) as (one, old, new):
+        async with asyncio.timeout(LIMIT_S), sidecar(tmp_path, **options) as (one, old, new):
             await test(one, old, new)
 
     asyncio.run(main())
@@ -371,9 +372,7 @@ def test_sighup_changes_nothing_and_a_second_sigterm_waits_for_nobody(tmp_path: 
 def test_metrics_port_that_is_taken_while_no_judge_runs_costs_metrics_only(tmp_path: Path) -> None:
     async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
         await one.stop()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         text = one.file.read_text()
         assert "prometheus: {host: 127.0.0.1, port: 0}" in text
         one.file.write_text(

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async
+from tests.support.waiting import LIMIT_S
 
 POLICY = """
 level: statistical
@@ -43,7 +44,7 @@ def write(directory: Path, one: Sidecar) -> None:
 def test_suite_is_asked_and_judged_and_a_killed_judge_costs_no_answer(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(110),
+            asyncio.timeout(LIMIT_S),
             FakeVllm(pause_s=0.02).serving() as old,
             FakeVllm(pause_s=0.02).serving() as new,
         ):

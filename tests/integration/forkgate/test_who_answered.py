@@ -14,6 +14,7 @@ import aiohttp
 from tests.support.fake_vllm import FakeVllm
 from tests.support.sidecar import Sidecar, eventually_async
 from tests.support.stack import Stack
+from tests.support.waiting import LIMIT_S
 
 A = "sha256:" + "a" * 64
 B = "sha256:" + "b" * 64
@@ -78,7 +79,7 @@ def test_a_candidate_that_is_swapped_in_place_is_held_and_rolls_nothing_back(tmp
 
     async def main() -> None:
         first, second = FakeVllm(digest=B), FakeVllm("forks at token 2", digest=C)
-        async with asyncio.timeout(110), stack(tmp_path, first) as one:
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, first) as one:
             await one.request("globex", "before")
 
             async def compared() -> bool:
@@ -108,7 +109,7 @@ def test_a_candidate_that_is_swapped_in_place_is_held_and_rolls_nothing_back(tmp
 def test_one_live_answer_of_a_swapped_engine_holds_where_nothing_is_copied(tmp_path: Path) -> None:
     async def main() -> None:
         first, second = FakeVllm(digest=B), FakeVllm("silent metrics", digest=C)
-        async with asyncio.timeout(110), stack(tmp_path, first, percent=1e-9) as one:
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, first, percent=1e-9) as one:
             for _ in range(2):
                 await one.request("acme", "before")
             await first.stop()
@@ -137,7 +138,7 @@ def test_a_pool_of_two_environments_is_told_and_set_aside_also_by_the_next_judge
     async def main() -> None:
         stays, goes = FakeVllm(digest=B), FakeVllm(digest=B)
         swapped = FakeVllm(digest=C)
-        async with asyncio.timeout(110), stack(tmp_path, stays, goes) as one:
+        async with asyncio.timeout(LIMIT_S), stack(tmp_path, stays, goes) as one:
             await one.request("globex", "before")
             await goes.stop()
             async with swapped.serving(port=port_of(goes)):
