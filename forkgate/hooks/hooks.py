@@ -143,6 +143,30 @@ class Hooks:
             if one.lost
         ]
 
+    def waiting(self) -> dict[str, int]:
+        """Hook → notices that are not delivered yet."""
+        return {one.section.name: one.waiting for one in self._receivers}
+
+    def deliveries(self) -> dict[tuple[str, str], int]:
+        """(hook, what became of them) → notices."""
+        return {
+            (one.section.name, outcome): count
+            for one in self._receivers
+            for outcome, count in (
+                ("delivered", one.delivered),
+                ("given_up", one.failed),
+                ("lost", one.lost),
+            )
+        }
+
+    def answers(self) -> dict[tuple[str, str], int]:
+        """(hook, answer) → answers to ``before_step``."""
+        return {
+            (one.section.name, answer): count
+            for one in self._receivers
+            for answer, count in one.answers.items()
+        }
+
     def view(self) -> list[dict[str, Any]]:
         """For the status."""
         return [one.view() for one in self._receivers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from typing import Any
 
 import aiohttp
@@ -36,6 +37,8 @@ class Receiver:
         """Given up after every attempt, or refused for good."""
         self.lost = 0
         """The queue was full, or the judge ended."""
+        self.answers: Counter[str] = Counter(allowed=0, vetoed=0, silent=0)
+        """Answers to ``before_step``; ``silent``: it gave none, whatever ``on_silence`` made of that."""
         self.trouble: str | None = None
         """Why the last one was not taken; None when it was."""
 
@@ -65,8 +68,11 @@ class Receiver:
     async def ask(self, notice: Notice) -> Wish | HookError:
         """Put a question once. An error is no answer; what that means, the configuration says."""
         try:
-            return read_wish(await self._address.post(self._session, notice))
+            wish = read_wish(await self._address.post(self._session, notice))
+            self.answers["allowed" if wish.allow else "vetoed"] += 1
+            return wish
         except HookError as error:
+            self.answers["silent"] += 1
             if self.section.on_silence is OnSilence.GO:
                 log.warning(
                     "a hook did not answer, and the step goes on as configured",
@@ -75,6 +81,7 @@ class Receiver:
                 return Wish(allow=True, reason=f"did not answer, and on_silence is go: {error}")
             return error
         except Exception as error:  # a bug must not leave a step without an answer, asked every second
+            self.answers["silent"] += 1
             log.exception("a hook could not be asked", extra={"hook": self.section.name})
             return FinalError(f"could not be asked: {type(error).__name__}")
 
@@ -104,6 +111,7 @@ class Receiver:
             "delivered": self.delivered,
             "failed": self.failed,
             "lost": self.lost,
+            "answers": dict(self.answers),
             "trouble": self.trouble,
         }
 

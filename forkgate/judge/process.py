@@ -142,7 +142,7 @@ class JudgeProcess:
             resource,
             told,
             lambda: msgspec.structs.replace(
-                self._observed(server, publisher, desk, writer, mirror, fleet, pool_watch),
+                self._observed(server, publisher, desk, writer, mirror, fleet, pool_watch, hooks),
                 exports=outlet.counts(),
             ),
             lambda: [rollout_observed(state, starts) for state in desk.states()],
@@ -330,9 +330,11 @@ class JudgeProcess:
         mirror: Mirror,
         fleet: Fleet,
         pool_watch: PoolWatch,
+        hooks: Hooks,
     ) -> Observed:
         balance = server.ledger.balance()
-        spent = {status.rollout: status.spent for status in mirror.status()}
+        lanes = mirror.status()
+        spent = {status.rollout: status.spent for status in lanes}
         return Observed(
             edges=sum(1 for edge in server.edges() if edge.connected and not edge.is_supervisor),
             epoch=publisher.table.epoch,
@@ -352,6 +354,12 @@ class JudgeProcess:
                 for rollout, its in spent.items()
                 for pool, count in its.requests_by_pool.items()
             },
+            rollout_drops={
+                (lane.rollout, reason): count for lane in lanes for reason, count in lane.dropped.items()
+            },
+            shadow_refused={
+                (lane.rollout, refusal): count for lane in lanes for refusal, count in lane.refused.items()
+            },
             live_set_aside={
                 (name, pool): count
                 for name, tally in desk.tallies.items()
@@ -359,6 +367,9 @@ class JudgeProcess:
             },
             environments={key: len(urls) for key, urls in fleet.environments().items()},
             pools_ready=pool_watch.ready(),
+            hooks_waiting=hooks.waiting(),
+            hook_deliveries=hooks.deliveries(),
+            hook_answers=hooks.answers(),
         )
 
     def _upkeep(

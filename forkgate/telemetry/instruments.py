@@ -331,6 +331,15 @@ class Instruments:
                 ],
             ),
             (
+                "forkgate.hook.waiting",
+                "{notice}",
+                "Notices that a hook's receiver has not taken yet.",
+                lambda: [
+                    Observation(count, {"forkgate.hook": name})
+                    for name, count in self._observe().hooks_waiting.items()
+                ],
+            ),
+            (
                 "forkgate.evidence.size",
                 "By",
                 "Evidence on disk.",
@@ -386,6 +395,30 @@ class Instruments:
                 ],
             ),
             (
+                "forkgate.rollout.drops",
+                "{capture}",
+                "Captures of a rollout that the judge ended without a comparison, by reason.",
+                lambda: _by_two(self._observe().rollout_drops, "forkgate.rollout", "forkgate.reason"),
+            ),
+            (
+                "forkgate.shadow.refused",
+                "{question}",
+                "Copies, replicates and suite samples whose start was put off, by what stood in the way.",
+                lambda: _by_two(self._observe().shadow_refused, "forkgate.rollout", "forkgate.refusal"),
+            ),
+            (
+                "forkgate.hook.deliveries",
+                "{notice}",
+                "Notices to hooks, by what became of them: delivered, given_up or lost.",
+                lambda: _by_two(self._observe().hook_deliveries, "forkgate.hook", "forkgate.outcome"),
+            ),
+            (
+                "forkgate.hook.answers",
+                "{answer}",
+                "Answers of before_step hooks: allowed, vetoed, or silent where none came.",
+                lambda: _by_two(self._observe().hook_answers, "forkgate.hook", "forkgate.answer"),
+            ),
+            (
                 "forkgate.shadow.tokens",
                 "{token}",
                 "Prompt and output tokens of shadow arms, by rollout and pool.",
@@ -412,10 +445,12 @@ def _whose(tenant: str | None) -> dict[str, str]:
 
 
 def _by_pool(counts: Mapping[tuple[str, str], int]) -> list[Observation]:
-    return [
-        Observation(count, {"forkgate.rollout": rollout, "forkgate.pool": pool})
-        for (rollout, pool), count in counts.items()
-    ]
+    return _by_two(counts, "forkgate.rollout", "forkgate.pool")
+
+
+def _by_two(counts: Mapping[tuple[str, str], int], first: str, second: str) -> list[Observation]:
+    """``first`` and ``second``: the attributes that the keys are values of."""
+    return [Observation(count, {first: one, second: other}) for (one, other), count in counts.items()]
 
 
 def _of_verdicts(rollouts: Sequence[RolloutObserved]) -> list[Observation]:

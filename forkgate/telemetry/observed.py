@@ -40,11 +40,21 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """(rollout, pool) → prompt and output tokens of its arms since the judge started."""
     shadow_requests: Mapping[tuple[str, str], int] = {}
     """(rollout, pool) → generations asked for since the judge started."""
+    rollout_drops: Mapping[tuple[str, str], int] = {}
+    """(rollout, reason) → its captures that ended at the judge without a comparison since it started."""
+    shadow_refused: Mapping[tuple[str, str], int] = {}
+    """(rollout, refusal) → questions whose start was put off or refused since the judge started."""
     live_set_aside: Mapping[tuple[str, str], int] = {}
     """(rollout, pool) → live records of another environment than the one compared."""
     environments: Mapping[tuple[str, str], int] = {}
     """(pool, digest) → endpoints that answer from it now; an empty digest where nobody tells one."""
     pools_ready: Mapping[str, bool] = {}
     """Pool that a rollout would go back to → whether it could take everything back now."""
+    hooks_waiting: Mapping[str, int] = {}
+    """Hook → notices that are not delivered yet."""
+    hook_deliveries: Mapping[tuple[str, str], int] = {}
+    """(hook, what became of them) → notices."""
+    hook_answers: Mapping[tuple[str, str], int] = {}
+    """(hook, answer) → answers to ``before_step``."""
     exports: Mapping[tuple[str, str], int] = {}
     """(signal, what became of it) → spans, log records, or exports of metrics."""

@@ -32,6 +32,7 @@ CLOSED = {
     "forkgate_reason": {str(one) for one in DropReason},
     "forkgate_stage": {str(one) for one in Stage},
     "forkgate_test": {"rollback", "promotion"},
+    "forkgate_outcome": {"delivered", "given_up", "lost", "sent", "refused", "dropped"},
     "http_response_status_class": {"2xx", "3xx", "4xx", "5xx", "none"},
 }
 """Labels whose values a query may name, and what they can be."""
@@ -42,6 +43,13 @@ A_GATE_THAT_TESTS = """
     promotion_margin: 0.02
 """
 """The shipped audit has none, so no e-values."""
+
+
+HOOKS = """
+hooks:
+  - {name: oncall, format: slack, url: "http://127.0.0.1:9/", events: [rollback], retry_s: 0}
+"""
+"""Nobody is there: port 9 is discard's."""
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -117,7 +125,7 @@ async def _scraped_after_a_hard_day(directory: Path) -> Exported:
         ):
             assert old_text in text
             text = text.replace(old_text, new_text)
-        one.file.write_text(text)
+        one.file.write_text(text + HOOKS)
         try:
             await one.start()
             await _live_traffic(one, new)
@@ -236,6 +244,7 @@ def test_every_alert_says_how_grave_it_is_and_what_to_do() -> None:
         "ForkgateEvidenceFailing",
         "ForkgateOldPoolLost",
         "ForkgateTenantsHome",
+        "ForkgateHookFailing",
     } <= set(names)
     for one in alerts():
         assert one["labels"]["severity"] in ("critical", "warning")

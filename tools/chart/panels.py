@@ -212,6 +212,34 @@ ROWS = (
                 unit="reqps",
             ),
             Panel(
+                title="Dropped by the judge, by rollout",
+                told="Why a rollout waits for pairs; `forkgate rollout show` has the last one in words.",
+                queries=(
+                    (
+                        (
+                            "sum by (forkgate_rollout, forkgate_reason) "
+                            f"(rate(forkgate_rollout_drops_total{{{ROLLOUT}}}[{RATE}]))"
+                        ),
+                        "{{forkgate_rollout}} {{forkgate_reason}}",
+                    ),
+                ),
+                unit="reqps",
+            ),
+            Panel(
+                title="Starts put off or refused",
+                told="What keeps copies from engines: waiting requests, a full KV cache, a spent budget.",
+                queries=(
+                    (
+                        (
+                            "sum by (forkgate_rollout, forkgate_refusal) "
+                            f"(rate(forkgate_shadow_refused_total{{{ROLLOUT}}}[{RATE}]))"
+                        ),
+                        "{{forkgate_rollout}} {{forkgate_refusal}}",
+                    ),
+                ),
+                unit="reqps",
+            ),
+            Panel(
                 title="In flight",
                 told="Captures neither compared nor dropped yet.",
                 queries=(("forkgate_shadow_in_flight", "captures"),),
@@ -356,6 +384,33 @@ ROWS = (
                     for share, legend in (("0.5", "half of them under"), ("0.99", "99 of 100 under"))
                 ),
                 unit="s",
+            ),
+            Panel(
+                title="Hooks: what became of notices",
+                told="Given up after every attempt, or lost from a full queue: that receiver was not told.",
+                queries=(
+                    (
+                        (
+                            "sum by (forkgate_hook, forkgate_outcome) "
+                            f"(increase(forkgate_hook_deliveries_total[{RATE}]))"
+                        ),
+                        "{{forkgate_hook}} {{forkgate_outcome}}",
+                    ),
+                    ("sum by (forkgate_hook) (forkgate_hook_waiting)", "{{forkgate_hook}} waiting"),
+                ),
+            ),
+            Panel(
+                title="Hooks: answers to steps",
+                told="Allowed, vetoed, or silent; a step waits for every hook that it is asked of.",
+                queries=(
+                    (
+                        (
+                            "sum by (forkgate_hook, forkgate_answer) "
+                            f"(increase(forkgate_hook_answers_total[{RATE}]))"
+                        ),
+                        "{{forkgate_hook}} {{forkgate_answer}}",
+                    ),
+                ),
             ),
             Panel(
                 title="Evidence on disk",

@@ -247,6 +247,12 @@ def test_a_refusal_for_good_is_not_tried_again(tmp_path: Path, said: bytes, why:
             await one.close(PATIENCE_S)
             assert len(receiver.requests) == 1
             assert one.view()[0]["failed"] == 1
+            assert one.deliveries() == {
+                ("deploys", "delivered"): 0,
+                ("deploys", "given_up"): 1,
+                ("deploys", "lost"): 0,
+            }
+            assert one.waiting() == {"deploys": 0}
             assert why in one.troubles()[0]
             assert receiver.url not in one.troubles()[0]
 
@@ -408,6 +414,30 @@ def test_a_refusal_is_a_refusal_whatever_silence_means(tmp_path: Path) -> None:
             one = hooks(section(tmp_path, receiver.url, on_silence=OnSilence.GO))
             (found,) = await one.ask(SHADOW, "canary")
             assert (found.allowed, found.why) == (False, "no")
+            await one.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("said", "on_silence", "counted"),
+    [
+        (answer(200, b'{"allow": true}'), OnSilence.GO, "allowed"),
+        (answer(200, b'{"allow": false}'), OnSilence.GO, "vetoed"),
+        (answer(500), OnSilence.GO, "silent"),
+        (answer(200, b"no wish"), OnSilence.WAIT, "silent"),
+    ],
+)
+def test_answers_to_steps_are_counted_by_what_they_were(
+    tmp_path: Path, said: bytes, on_silence: OnSilence, counted: str
+) -> None:
+    async def main() -> None:
+        async with HookReceiver([said]).serving() as receiver:
+            one = hooks(section(tmp_path, receiver.url, on_silence=on_silence))
+            await one.ask(SHADOW, "canary")
+            wanted = {"allowed": 0, "vetoed": 0, "silent": 0, counted: 1}
+            assert one.view()[0]["answers"] == wanted
+            assert one.answers() == {("deploys", name): count for name, count in wanted.items()}
             await one.close()
 
     run(main())

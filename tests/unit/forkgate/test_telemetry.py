@@ -35,6 +35,11 @@ def observed() -> Observed:
         shadow_tokens={("r", "old"): 70, ("r", "new"): 68},
         shadow_requests={("r", "old"): 6, ("r", "new"): 5},
         live_set_aside={("r", "new"): 7},
+        rollout_drops={("r", "too_old"): 2},
+        shadow_refused={("r", "kv_cache"): 11},
+        hooks_waiting={"oncall": 4},
+        hook_deliveries={("oncall", "given_up"): 3},
+        hook_answers={("deploys", "vetoed"): 5},
         environments={("old", OLD.value): 2, ("new", NEW.value): 1, ("new", ""): 3},
     )
 
@@ -121,6 +126,11 @@ def test_page_shows_every_instrument() -> None:
     assert value(found, "forkgate_shadow_requests_total", 'rollout="r"', 'pool="new"') == 5
     assert value(found, "forkgate_shadow_captures_total") == 10
     assert value(found, "forkgate_shadow_drops_total", 'reason="too_old"') == 3
+    assert value(found, "forkgate_rollout_drops_total", 'rollout="r"', 'reason="too_old"') == 2
+    assert value(found, "forkgate_shadow_refused_total", 'rollout="r"', 'refusal="kv_cache"') == 11
+    assert value(found, "forkgate_hook_waiting", 'hook="oncall"') == 4
+    assert value(found, "forkgate_hook_deliveries_total", 'hook="oncall"', 'outcome="given_up"') == 3
+    assert value(found, "forkgate_hook_answers_total", 'hook="deploys"', 'answer="vetoed"') == 5
     assert value(found, "forkgate_shadow_forks_total", 'arm="candidate"', 'fork_class="tie_flip"') == 1
     assert value(found, "forkgate_shadow_pairs_total", 'arm="candidate"') == 1
     assert value(found, "forkgate_gate_log_e", 'gate="fork_hazard"', 'test="rollback"') == 2.5
