@@ -106,6 +106,14 @@ class Endpoint(LiveEndpoint):
         now = time.time()
         return bool(self.answerer.mixed(now)) or self.answerer.restless(now)
 
+    @property
+    def known_s(self) -> float | None:
+        """When it was last known who answers there, on the monotonic clock: by a probe, or by an answer that
+        told it. None: never, or it is being found out, or somebody has answered since who may be another."""
+        if self.probe is None or self.probing or self.doubted.is_set() or self.unknown_answered:
+            return None
+        return max(self._probed_s, self._looked_s) if self.environment_in_answers else self._probed_s
+
     def unlooked_s(self) -> float:
         """Since an answer was looked at for who gave it."""
         return time.monotonic() - self._looked_s

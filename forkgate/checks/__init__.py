@@ -6,12 +6,14 @@
     ask          one prompt on one endpoint, beside the mirror and its budgets
     self_check   the same machine several times (R30): forks, their classes, the noise floor
     quick_check  both arms, ten prompts of twenty tokens (R32): what is wrong at once
+    progress     how far one is that runs
     report       what a check found, for a person, a program and a rollout
     runs         the same for the judge, which makes them as a rollout's first steps
 
 ``forkgate check self`` and ``forkgate check quick`` make them without a judge (``forkgate.cli.check``).
 """
 
+from forkgate.checks.progress import CheckProgress
 from forkgate.checks.prompts import PROMPTS, CheckPrompt
 from forkgate.checks.quick_check import dominates, quick_check
 from forkgate.checks.report import CheckReport, ForkFound, PromptFound
@@ -20,6 +22,7 @@ from forkgate.checks.self_check import self_check
 
 __all__ = [
     "PROMPTS",
+    "CheckProgress",
     "CheckPrompt",
     "CheckReport",
     "CheckRuns",

@@ -14,6 +14,7 @@ import msgspec
 
 from comparator.records import Arm, CaptureId, Exchange, Fact, Outcome, Sampling
 from engines.base import Call, CallKind, CannotEncode, EngineError, EngineRefused
+from forkgate.checks.progress import Progress
 from forkgate.checks.prompts import CheckPrompt
 from forkgate.checks.report import text_of
 from proxy.mirror import ArmLimits, ArmPlan, ShadowEndpoint, ShadowPool, Sources, derive_seed, run_arm
@@ -54,16 +55,19 @@ class Asker:
         tokens: int,
         endpoints: Iterable[ShadowEndpoint],
         sources: Sources,
+        progress: Progress,
     ) -> None:
         """
         Args:
             endpoints: all that take part: each answer asks for the depth of top-k that they all give.
+            progress: counts its answers, those that did not come included.
         """
         self._rollout = rollout
         self._seed = global_seed
         self._tokens = tokens
         self._depth = logprobs_depth(LOGPROBS, [one.probe for one in endpoints])
         self._sources = sources
+        self._progress = progress
         self._kind = CallKind.CHAT
         self._waited_s = 0.0
         self.shared = 0
@@ -105,7 +109,11 @@ class Asker:
         run: int = 0,
     ) -> Exchange:
         """The prompt's answer there, greedy. How it ended is its outcome; nothing is raised."""
-        plan = self._plan(pool, endpoint, prompt, asked, arm, run)
+        exchange = await self._answer(endpoint, asked, self._plan(pool, endpoint, prompt, asked, arm, run))
+        self._progress.answers += 1
+        return exchange
+
+    async def _answer(self, endpoint: ShadowEndpoint, asked: Asked, plan: ArmPlan) -> Exchange:
         if asked.error is not None:
             return make_exchange(
                 plan,
@@ -124,6 +132,7 @@ class Asker:
         self, pool: ShadowPool, endpoint: ShadowEndpoint, prompt: CheckPrompt, asked: Asked, *, arm: Arm
     ) -> Exchange:
         """The same, of a prompt whose answers could not be compared."""
+        self._progress.answers += 1
         return make_exchange(
             self._plan(pool, endpoint, prompt, asked, arm, 0),
             endpoint,

@@ -29,6 +29,7 @@ from comparator.records import Arm, Exchange
 from comparator.taxonomy import Allowance, ForkClass
 from engines.base import CannotEncode
 from forkgate.checks.ask import Asked, Asker, answering, failure, said, trouble
+from forkgate.checks.progress import Progress
 from forkgate.checks.prompts import PROMPTS, CheckPrompt
 from forkgate.checks.report import (
     CheckReport,
@@ -84,13 +85,16 @@ async def quick_check(
     global_seed: str,
     floor: Floor | None = None,
     sources: Sources | None = None,
+    progress: Progress | None = None,
 ) -> CheckReport:
     """Ask both. Engines' errors end up in the report; only a cancellation is raised.
 
     Args:
         floor: what the baseline differs from itself by, as a self check found; none excuses nothing.
+        progress: written to as answers come.
     """
     sources = sources if sources is not None else Sources()
+    progress = progress if progress is not None else Progress()
     known = floor is not None
     floor = floor if floor is not None else Floor()
     started_s = sources.monotonic()
@@ -106,8 +110,10 @@ async def quick_check(
         tokens=settings.tokens,
         endpoints=(old, new),
         sources=sources,
+        progress=progress,
     )
     prompts = PROMPTS[: settings.prompts]
+    progress.wanted = 2 * len(prompts)
     await asker.choose_kind(old, prompts[0])
     pairs: list[Pair] = []
     for prompt in prompts:

@@ -6,6 +6,7 @@ import asyncio
 
 from comparator.floor import Floor
 from forkgate.checks.ask import answering
+from forkgate.checks.progress import CheckProgress, Progress
 from forkgate.checks.quick_check import quick_check
 from forkgate.checks.report import CheckReport
 from forkgate.checks.self_check import self_check
@@ -33,6 +34,8 @@ class CheckRuns:
         self._rollouts = {rollout.name: rollout for rollout in rollouts}
         self._sources = sources if sources is not None else Sources()
         self._floors: dict[str, Floor] = {}
+        self._running: dict[str, tuple[Progress, float]] = {}
+        """Rollout → its check's progress, and when it began."""
 
     async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
         """Make one check. Waits, without limit, until an endpoint of each pool concerned has been probed: an
@@ -40,10 +43,26 @@ class CheckRuns:
 
         Raises nothing but a cancellation, and KeyError for an unknown rollout.
         """
+        progress = Progress()
+        mine = self._running[rollout] = (progress, self._sources.monotonic())
+        try:
+            return await self._run(rollout, kind, level, progress)
+        finally:
+            if self._running.get(rollout) is mine:  # else the next one's
+                del self._running[rollout]
+
+    def progress(self, rollout: str) -> CheckProgress | None:
+        """How far the check of this rollout is; None while none runs."""
+        if rollout not in self._running:
+            return None
+        progress, began_s = self._running[rollout]
+        return progress.at(self._sources.monotonic() - began_s)
+
+    async def _run(self, rollout: str, kind: CheckKind, level: Level, progress: Progress) -> CheckReport:
         at = self._rollouts[rollout]
         settings = self._config.rollout(rollout).checks
         if kind is CheckKind.SELF_CHECK:
-            await self._probed(at.baseline)
+            await self._probed(progress, at.baseline)
             report = await self_check(
                 at.baseline,
                 settings,
@@ -51,10 +70,11 @@ class CheckRuns:
                 rollout=rollout,
                 global_seed=at.global_seed,
                 sources=self._sources,
+                progress=progress,
             )
             self._floors[rollout] = report.floor
             return report
-        await self._probed(at.baseline, at.candidate)
+        await self._probed(progress, at.baseline, at.candidate)
         return await quick_check(
             at.baseline,
             at.candidate,
@@ -64,15 +84,22 @@ class CheckRuns:
             global_seed=at.global_seed,
             floor=self._floors.get(rollout),
             sources=self._sources,
+            progress=progress,
         )
 
-    async def _probed(self, *pools: ShadowPool) -> None:
+    async def _probed(self, progress: Progress, *pools: ShadowPool) -> None:
         """Until each has an endpoint that answers, and all of them, or :data:`SETTLE_S` more."""
         settled_s = 0.0
         while True:
             answer = [(len(answering(pool)), len(pool.endpoints)) for pool in pools]
+            progress.waiting = "; ".join(
+                f"{most - some} of {most} endpoints of {pool.name} have not answered a probe yet"
+                for pool, (some, most) in zip(pools, answer, strict=True)
+                if some < most
+            )
             if all(some for some, _ in answer):
-                if settled_s >= SETTLE_S or all(some == most for some, most in answer):
+                if settled_s >= SETTLE_S or not progress.waiting:
+                    progress.waiting = None
                     return
                 settled_s += POLL_S
             await asyncio.sleep(POLL_S)

@@ -30,6 +30,7 @@ from comparator.pair import Pair, SetAside
 from comparator.records import Arm, Exchange
 from comparator.taxonomy import Allowance
 from forkgate.checks.ask import Asked, Asker, answering, failure, said, trouble
+from forkgate.checks.progress import Progress
 from forkgate.checks.prompts import PROMPTS, CheckPrompt
 from forkgate.checks.report import (
     CheckReport,
@@ -59,6 +60,7 @@ async def self_check(
     rollout: str,
     global_seed: str,
     sources: Sources | None = None,
+    progress: Progress | None = None,
 ) -> CheckReport:
     """Ask the pool against itself. Engines' errors end up in the report; only a cancellation is raised.
 
@@ -67,17 +69,26 @@ async def self_check(
         level: what its policy demands of the candidate.
         rollout: stands in the exchanges; the pool's name where there is none.
         global_seed: as the rollout's, so that a seed means the same here.
+        progress: written to as answers come.
     """
     sources = sources if sources is not None else Sources()
+    progress = progress if progress is not None else Progress()
     started_s = sources.monotonic()
     endpoints = answering(pool)
     if not endpoints:
         return _report(level, pool, (), Answer.ERROR, f"nothing was measured: {trouble(pool)}")
     asked_of = endpoints[:MOST_ENDPOINTS]
     asker = Asker(
-        rollout=rollout, global_seed=global_seed, tokens=settings.tokens, endpoints=asked_of, sources=sources
+        rollout=rollout,
+        global_seed=global_seed,
+        tokens=settings.tokens,
+        endpoints=asked_of,
+        sources=sources,
+        progress=progress,
     )
     prompts = PROMPTS[: settings.prompts]
+    total = len(asked_of) * settings.self_runs * len(prompts)
+    progress.wanted = total
     await asker.choose_kind(asked_of[0], prompts[0])
     answers = await asyncio.gather(
         *(_runs(asker, pool, one, prompts, settings.self_runs) for one in asked_of)
@@ -86,7 +97,6 @@ async def self_check(
     notes = list(asker.notes)
     if len(asked_of) < len(pool.endpoints):
         notes.append(f"{len(pool.endpoints) - len(asked_of)} endpoints of {pool.name} were not asked")
-    total = len(asked_of) * settings.self_runs * len(prompts)
     if asker.shared:
         notes.append(f"{asker.shared} of {total} answers shared their endpoint with other requests")
     answer, reason = judge(level, pool.name, found, floor, settings.self_runs)

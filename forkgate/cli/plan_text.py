@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from forkgate.cli.status import early_lines, progress_words
+
 MARKS = {"done": "✓", "here": "→", "to come": " "}
 
 
@@ -12,12 +14,14 @@ def plan_lines(plan: dict[str, Any], option: str = "") -> list[str]:
     lines = [f"rollout {plan['name']}  {plan['baseline']} → {plan['candidate']}  {plan['place']}"]
     for step in plan["steps"]:
         lines.append(f"  {MARKS[step['standing']]} {step['name']}{_wants(step)}")
+        if step["standing"] == "here" and plan["check"] is not None:
+            lines.append(f"      {progress_words(plan['check'])}")
         lines += [f"      waits for: {reason}" for reason in step["blocked_by"]]
     if not any(step["standing"] == "here" for step in plan["steps"]):
         lines += [f"  {reason}" for reason in plan["blocked_by"]]
     if plan["next"] is not None:
         lines.append(f"  next: {plan['next']}{option}")
-    return lines
+    return lines + early_lines(plan)
 
 
 def _wants(step: dict[str, Any]) -> str:

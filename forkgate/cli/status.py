@@ -185,6 +185,7 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     lines = [
         f"rollout {rollout['name']}  {rollout['baseline']} → {rollout['candidate']}  {rollout['place']}",
         f"  policy {policy['name']} {policy['digest']}, level {policy['level']}, alpha {policy['alpha']:g}",
+        f"  look {rollout['look']}",
         *tenant_lines(rollout),
     ]
     lines += [check_line(check) for check in rollout["checks"]]
@@ -198,6 +199,7 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
         waits = f", waits: {shadow['blocked']}" if shadow["blocked"] else ""
         lines.append(f"  shadow {shadow['running']} running, {shadow['queued']} queued, {spent}{waits}")
         lines.append(f"  {load_line(load)}")
+        lines += drop_lines(rollout)
     hold = rollout["hold"]
     if hold is not None:
         lines.append(f"  HELD until somebody has looked ({hold['cause']}): {hold['reason']}")
@@ -221,8 +223,14 @@ def rollout_lines(rollout: dict[str, Any], option: str = "") -> list[str]:
     if old is not None and not old["ready"]:
         lines.append(f"  OLD POOL {rollout['baseline']} could not take everything back: {old['reason']}")
     lines.append(f"  {next_line(rollout, option)}")
+    lines += early_lines(rollout)
     lines += [verdict_line(verdict) for verdict in rollout["verdicts"]]
     return lines
+
+
+def early_lines(rollout: dict[str, Any]) -> list[str]:
+    """What a lift should wait for."""
+    return [f"    a lift now would be early: {one}" for one in rollout["too_early"]]
 
 
 def next_line(rollout: dict[str, Any], option: str = "") -> str:
@@ -237,9 +245,42 @@ def next_line(rollout: dict[str, Any], option: str = "") -> str:
 
 
 def check_line(check: dict[str, Any]) -> str:
-    """A check before the traffic: to do, running, or how it ended."""
+    """A check before the traffic: to do, running and how far, or how it ended."""
     said = f": {check['summary']}" if check["summary"] else ""
+    if check["progress"] is not None:
+        said = f": {progress_words(check['progress'])}"
     return f"  {check['check'].replace('_', ' ')} {check['answer'].replace('_', ' ')}{said}"
+
+
+def progress_words(progress: dict[str, Any]) -> str:
+    """How far a check is that runs."""
+    waits = f", waits: {progress['waiting']}" if progress["waiting"] else ""
+    wanted = "" if progress["wanted"] is None else f" of {progress['wanted']}"
+    return f"{progress['answers']}{wanted} answers, {_span(progress['elapsed_s'])}{waits}"
+
+
+def drop_lines(rollout: dict[str, Any]) -> list[str]:
+    """Captures of this rollout that became no pair, and what keeps its copies from starting: where to look
+    while it waits for pairs."""
+    shadow, lines = rollout["shadow"], []
+    dropped = {reason: count for reason, count in sorted(shadow["dropped"].items()) if count}
+    if dropped:
+        lines.append(f"  dropped {sum(dropped.values())} since the judge started: {_counts(dropped)}")
+        details = shadow["drop_details"]
+        lines += [f"    {reason}, the last one: {details[reason]}" for reason in dropped if reason in details]
+    refused = {why: count for why, count in sorted(shadow["refused"].items()) if count}
+    if refused:
+        lines.append(f"  starts put off or refused: {_counts(refused)}")
+    if rollout["other_drops"]:
+        lines.append(
+            f"  the ledger's other drops, of no rollout (at edges, or before this judge): "
+            f"{_counts(rollout['other_drops'])}"
+        )
+    return lines
+
+
+def _counts(by_name: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in by_name.items())
 
 
 def suite_line(suite: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ from forkgate.hooks import Hooks, StepHooks
 from forkgate.judge.actor import Actor
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Asked, Desk
+from forkgate.judge.early_lift import EarlyLift
 from forkgate.judge.forks import Classified
 from forkgate.judge.journal import snapshot
 from forkgate.judge.latchkeeper import Written
@@ -120,6 +121,8 @@ class Judge:
         in an earlier one, which a state remembers, lets no step go."""
         self._pool_news = asyncio.Event()
         """Set, and another one made, at each look at a pool."""
+        self.early: EarlyLift | None = None
+        """Knows what a lift would come too early for."""
         self.hooks: Hooks | None = None
         self.steps: StepHooks | None = None
         publisher.listener = self
@@ -268,6 +271,18 @@ class Judge:
         old pool that this judge has not looked at yet, and hooks."""
         return (*self._unseen(state), *(() if self.steps is None else self.steps.blocked_by(state)))
 
+    def too_early(self, state: RolloutState) -> tuple[str, ...]:
+        """Why a lift of it should wait, for people; empty where nothing is to be lifted."""
+        return () if self.early is None else self.early.told(state)
+
+    async def before_lift(self, name: str) -> tuple[str, ...]:
+        """Have what was mended probed, for a bounded time; what is left of :meth:`too_early`. Raises
+        KeyError."""
+        state = self.desk.state(name)
+        if self.too_early(state) and self.early is not None:
+            await self.early.probed(state)
+        return self.too_early(self.desk.state(name))
+
     def _withheld(self, state: RolloutState) -> bool:
         return bool(self._unseen(state)) or (self.steps is not None and self.steps.withheld(state))
 
@@ -414,6 +429,8 @@ class Judge:
 
     def _look(self) -> None:
         """Whoever wants to know of changes is told, and never waited for."""
+        if self.early is not None:
+            self.early.look(self.desk.states())
         if self.hooks is not None:
             self.hooks.look(map(self._as_published, self.desk.states()))
 

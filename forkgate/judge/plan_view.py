@@ -3,11 +3,12 @@ changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from forkgate.checks.progress import CheckProgress
 from policies.rollout import (
     CHECK_STAGES,
     ENDED_STAGES,
@@ -28,18 +29,32 @@ from policies.rollout import (
 )
 
 
-def plan_view(state: RolloutState, unix_s: float) -> dict[str, Any]:
-    """``GET /v1/rollouts/NAME/plan``: every step in order, the present one with all that it waits for."""
+def plan_view(
+    state: RolloutState,
+    unix_s: float,
+    *,
+    check: CheckProgress | None = None,
+    too_early: Sequence[str] = (),
+) -> dict[str, Any]:
+    """``GET /v1/rollouts/NAME/plan``: every step in order, the present one with all that it waits for.
+
+    Args:
+        check: how far the check is that runs.
+        too_early: why a lift should wait.
+    """
     return {
         "name": state.plan.name,
         "state": state.stage.value,
         "place": state.place,
+        "look": state.look,
         "baseline": state.plan.baseline,
         "candidate": state.plan.candidate,
         "flip_in_flight": state.plan.flip_in_flight.value,
         "steps": [_step(state, *one, unix_s) for one in _places(state.plan)],
         "blocked_by": list(blocked_by(state, unix_s)),
         "next": next_command(state, unix_s),
+        "check": msgspec.to_builtins(check),
+        "too_early": list(too_early),
     }
 
 

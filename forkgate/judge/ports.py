@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
 from comparator.comparison import Comparison
+from forkgate.checks.progress import CheckProgress
 from forkgate.checks.report import CheckReport
 from policies.policy import Level
 from policies.rollout import CheckKind
@@ -45,6 +46,10 @@ class CheckPort(Protocol):
 
     async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
         """Make one check. Every trouble is in the report; raises nothing but a cancellation."""
+        ...
+
+    def progress(self, rollout: str) -> CheckProgress | None:
+        """How far the check of this rollout is; None while none runs."""
         ...
 
 

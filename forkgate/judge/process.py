@@ -25,6 +25,7 @@ from forkgate.hooks import Hooks, StepHooks
 from forkgate.hooks.hooks import HookConfigError
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
+from forkgate.judge.early_lift import EarlyLift
 from forkgate.judge.engine_watch import EngineWatch
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
@@ -167,6 +168,7 @@ class JudgeProcess:
         )
         judge.attach(mirror, starts)
         judge.hooks, judge.steps = hooks, StepHooks(hooks)
+        judge.early = EarlyLift(fleet)
         judge.attribute = LiveAnswers(fleet).attribute
         watch = EngineWatch(fleet, desk.states, judge)
         watch.on_record = writer.note

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from comparator.evidence.export import json_safe
+from forkgate.checks.progress import CheckProgress
 from forkgate.judge.plan_view import next_command
 from forkgate.judge.ports import SuiteProgress
 from forkgate.judge.starts import Starts
@@ -28,6 +29,8 @@ def rollout_view(
     *,
     progress: Sequence[SuiteProgress] = (),
     checking: bool = False,
+    check: CheckProgress | None = None,
+    too_early: Sequence[str] = (),
     latch_epoch: int | None = None,
     tenant_epochs: Mapping[str, int] = _NO_EPOCHS,
 ) -> dict[str, Any]:
@@ -36,6 +39,8 @@ def rollout_view(
         unix_s: now, by the judge's clock.
         progress: of the suites that are under way.
         checking: a check runs.
+        check: how far it is.
+        too_early: why a lift should wait.
         latch_epoch: under which its rollback was announced.
         tenant_epochs: under which tenants were sent home.
     """
@@ -44,10 +49,12 @@ def rollout_view(
         "name": plan.name,
         "state": state.stage.value,
         "place": state.place,
+        "look": state.look,
         "paused": msgspec.to_builtins(state.paused),
         "ended": msgspec.to_builtins(state.ended),
         "blocked_by": list(blocked_by(state, unix_s)),
         "next": next_command(state, unix_s),
+        "too_early": list(too_early),
         "held": None if state.held is None else state.held.reason,
         "hold": msgspec.to_builtins(state.held),
         "baseline": plan.baseline,
@@ -66,7 +73,7 @@ def rollout_view(
             _latched(latch, tenant_epochs.get(tenant)) for tenant, latch in state.sent_home.items()
         ],
         "old_pool": msgspec.to_builtins(state.pools.get(plan.baseline)),
-        "checks": _checks(state, checking),
+        "checks": _checks(state, checking, check),
         "suites": _suites(state, progress),
         "comparisons": tally.comparisons,
         "samples": tally.samples,
@@ -108,7 +115,7 @@ def rollout_observed(state: RolloutState, starts: Starts) -> RolloutObserved:
     )
 
 
-def _checks(state: RolloutState, checking: bool) -> list[dict[str, Any]]:
+def _checks(state: RolloutState, checking: bool, progress: CheckProgress | None) -> list[dict[str, Any]]:
     told = []
     for kind in state.plan.checks:
         found = state.checks.get(kind)
@@ -120,6 +127,7 @@ def _checks(state: RolloutState, checking: bool) -> list[dict[str, Any]]:
                 "summary": None if found is None else found.summary,
                 "facts": {} if found is None else dict(found.facts),
                 "unix_s": None if found is None else found.unix_s,
+                "progress": msgspec.to_builtins(progress) if runs else None,
             }
         )
     return told

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from comparator.comparison import Comparison
 from comparator.evidence import EvidenceError, EvidenceStore
+from forkgate.checks.progress import CheckProgress
 from forkgate.checks.report import CheckReport
 from forkgate.judge.ports import CheckPort, SuiteEnd, SuitePort, SuiteProgress
 from forkgate.judge.writer import EvidenceWriter
@@ -86,6 +87,10 @@ class Starts:
     def checking(self, rollout: str) -> bool:
         """Whether a check runs."""
         return rollout in self._running
+
+    def check_progress(self, rollout: str) -> CheckProgress | None:
+        """How far that is; None where none runs."""
+        return self._checks.progress(rollout) if rollout in self._running else None
 
     def progress(self, rollout: str) -> Sequence[SuiteProgress]:
         """How far the suites of the present stage are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +135,20 @@ class Views:
 
     def plan(self, name: str) -> dict[str, Any]:
         state = self._state(name)
-        view = plan_view(state, time.time())
+        starts = self._judge.starts
+        view = plan_view(
+            state,
+            time.time(),
+            check=starts.check_progress(name) if starts is not None else None,
+            too_early=self._judge.too_early(state),
+        )
         return {**view, "blocked_by": [*view["blocked_by"], *self._judge.withheld_by(state)]}
 
     async def act(
         self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
     ) -> dict[str, Any]:
         self._state(name)
+        early = await self._judge.before_lift(name) if verb is Verb.LIFT and tenant is None else ()
         event = _word(verb, who, reason, None if tenant is None else TenantName(tenant), time.time())
         keeper = self._judge.publisher.keeper
         try:
@@ -153,7 +161,9 @@ class Views:
         if blocked:
             told = "\n".join(f"  - {reason}" for reason in blocked)
             raise Refused(409, f"rollout {name!r}: {verb} is not possible now:\n{told}", code="blocked")
-        troubles = [] if keeper.durable else [f"not durable yet: {keeper.trouble or 'being written'}"]
+        troubles = [f"lifted early: {one}" for one in early]
+        if not keeper.durable:
+            troubles.append(f"not durable yet: {keeper.trouble or 'being written'}")
         epoch = self._judge.publisher.table.epoch
         return {"rollout": self.rollout(name), "epoch": epoch, "troubles": troubles}
 
@@ -215,6 +225,8 @@ class Views:
             time.time(),
             progress=starts.progress(plan.name) if starts is not None else (),
             checking=starts is not None and starts.checking(plan.name),
+            check=starts.check_progress(plan.name) if starts is not None else None,
+            too_early=self._judge.too_early(state),
             latch_epoch=latched.epoch if latched is not None else None,
             tenant_epochs={tenant: one.epoch for tenant, one in tenants.items()},
         )
@@ -222,6 +234,7 @@ class Views:
             **view,
             "blocked_by": [*view["blocked_by"], *self._judge.withheld_by(state)],
             "shadow": self._shadow(plan.name),
+            "other_drops": self._other_drops(),
             "load": self._load(plan.name, (plan.baseline, plan.candidate)),
             "compared_environments": {
                 pool: self._judge.desk.compared(plan.name, pool) for pool in (plan.baseline, plan.candidate)
@@ -239,6 +252,14 @@ class Views:
                 plain: dict[str, Any] = msgspec.to_builtins(status)
                 return plain
         return None
+
+    def _other_drops(self) -> dict[str, int]:
+        """What the ledger has dropped and no rollout's lane here did: at the edges, or in an earlier life of
+        the judge."""
+        left = Counter(self._server.ledger.balance().dropped)
+        for status in self._mirror.status():
+            left.subtract(status.dropped)
+        return {reason: count for reason, count in sorted(left.items()) if count}
 
     def _load(self, rollout: str, pools: tuple[str, str]) -> dict[str, int] | None:
         """What its shadow asks of the rollout's pools, beside what live traffic asks of them; since the judge

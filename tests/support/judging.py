@@ -14,6 +14,7 @@ from comparator.comparison import Comparison
 from comparator.evidence import NO_KEYS, Kept, Keyring
 from comparator.pair import Fork, ForkSeen, ForkSide
 from comparator.records import Arm, CaptureId
+from forkgate.checks.progress import CheckProgress
 from forkgate.checks.report import CheckReport
 from forkgate.config import Config, loads
 from forkgate.config.policy import read_policies
@@ -117,6 +118,11 @@ class NotedChecks:
     def __init__(self) -> None:
         self.asked: list[tuple[str, CheckKind, Level]] = []
         self.ends: list[asyncio.Future[CheckReport]] = []
+        self.far: CheckProgress | None = None
+        """How far the one is that runs, as the test says."""
+
+    def progress(self, rollout: str) -> CheckProgress | None:
+        return self.far
 
     async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
         self.asked.append((rollout, kind, level))

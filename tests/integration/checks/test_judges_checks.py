@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 
 from comparator.records import Step
-from engines.base import Prompt
-from forkgate.checks import CheckReport, CheckRuns
+from engines.base import Finish, Prompt, Steps
+from forkgate.checks import CheckProgress, CheckReport, CheckRuns, quick_check
+from forkgate.checks.progress import Progress
 from forkgate.config import loads
 from policies.policy import Level
 from policies.rollout import CheckKind
 from policies.verdict import Answer
 from proxy.mirror import MirrorSettings, ShadowPool, ShadowRollout
-from tests.support.engines import FakeEndpoint, FakeEngine, fake_step, probe
+from tests.support.engines import FakeEndpoint, FakeEngine, Script, fake_step, probe
 from tests.support.waiting import eventually
 
 CONFIG = loads(
@@ -67,6 +69,60 @@ def test_engine_that_still_loads_is_waited_for() -> None:
         return await checking
 
     assert asyncio.run(go()).answer is Answer.PASS
+
+
+def test_how_far_a_check_is_can_be_seen_while_it_runs() -> None:
+    async def go() -> None:
+        engine = FakeEngine()
+        engine.gate = asyncio.Event()
+        late = FakeEndpoint(engine, error="http://fake: connection refused")
+        made = runs(late, FakeEndpoint(FakeEngine()))
+        assert made.progress("r") is None
+        checking = asyncio.create_task(made.run("r", CheckKind.SELF_CHECK, Level.TOKEN))
+
+        def seen() -> CheckProgress:
+            progress = made.progress("r")
+            assert progress is not None
+            return progress
+
+        await eventually(lambda: made.progress("r") is not None and seen().waiting is not None)
+        assert seen().waiting == "1 of 1 endpoints of old have not answered a probe yet"
+        assert (seen().answers, seen().wanted) == (0, None)
+        late.probe, late.error = probe(), None
+        await eventually(lambda: engine.active)
+        assert (seen().answers, seen().wanted, seen().waiting) == (0, 6, None)
+        met: set[int] = set()
+        engine.script = watched(lambda: met.add(seen().answers))
+        engine.gate.set()
+        await checking
+        assert met == set(range(6))
+        assert made.progress("r") is None
+
+    asyncio.run(go())
+
+
+def test_a_quick_check_counts_both_arms_and_what_was_not_run() -> None:
+    progress = Progress()
+    pools = [
+        ShadowPool(name=name, endpoints=(FakeEndpoint(engine),))
+        for name, engine in (("old", FakeEngine()), ("new", FakeEngine(encode_shift=1)))
+    ]
+    settings = CONFIG.rollout("r").checks
+    asyncio.run(
+        quick_check(*pools, settings, level=Level.TOKEN, rollout="r", global_seed="s", progress=progress)
+    )
+    assert (progress.answers, progress.wanted) == (6, 6)
+
+
+def watched(look: Callable[[], None]) -> Script:
+    """Answers of one token, each begun with a look."""
+
+    async def script(prompt: Prompt) -> AsyncGenerator[Steps | Finish, None]:
+        look()
+        yield Steps((fake_step(prompt, 0),))
+        yield Finish(finish_reason="stop", prompt_token_ids=prompt.token_ids)
+
+    return script
 
 
 def test_check_that_is_cancelled_leaves_no_generation_running() -> None:

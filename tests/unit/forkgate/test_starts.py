@@ -10,6 +10,7 @@ import msgspec
 
 from comparator.comparison import Comparison
 from comparator.evidence import EvidenceError
+from forkgate.checks import CheckProgress
 from forkgate.checks.report import CheckReport
 from forkgate.judge.starts import Starts
 from policies.policy import Level
@@ -138,9 +139,12 @@ def test_check_that_was_ended_tells_nothing() -> None:
         starts.check("r", CheckKind.SELF_CHECK, Level.TOKEN)
         await eventually(lambda: checks.ends)
         assert starts.checking("r")
+        checks.far = CheckProgress(answers=3, wanted=50, elapsed_s=1.5, waiting=None)
+        assert starts.check_progress("r") == checks.far
         starts.stop("r", "rolled back")
         await eventually(lambda: checks.ends[0].cancelled())
         assert not starts.checking("r")
+        assert starts.check_progress("r") is None
         assert told.checks == []
         await starts.close()
 

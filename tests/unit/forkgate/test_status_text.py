@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from forkgate.checks import CheckProgress
 from forkgate.cli.exits import Exit
 from forkgate.cli.options import DEFAULT_FILE, named
+from forkgate.cli.plan_text import plan_lines
 from forkgate.cli.rollout import standing
 from forkgate.cli.status import (
     describe,
+    drop_lines,
     evidence_lines,
     load_line,
     pairs_line,
@@ -17,11 +20,21 @@ from forkgate.cli.status import (
     rollout_lines,
     verdict_line,
 )
+from forkgate.judge.plan_view import plan_view
 from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.tally import Tally
 from forkgate.suites.run import SuiteProgress
 from policies.policy import load_policy
-from policies.rollout import CheckAnswer, CheckDone, CheckKind, Observed, RolloutState, start, step
+from policies.rollout import (
+    CheckAnswer,
+    CheckDone,
+    CheckKind,
+    Observed,
+    RollBackNow,
+    RolloutState,
+    start,
+    step,
+)
 from policies.verdict import Answer
 from tests.unit.policies import test_rollout_holds as holds
 from tests.unit.policies.test_gates import fork_seen
@@ -155,6 +168,12 @@ def viewed(state: RolloutState, **rest: Any) -> dict[str, Any]:
 def test_check_that_failed_is_told_with_the_way_on() -> None:
     made = start(plan(checks=(CheckKind.SELF_CHECK, CheckKind.QUICK_CHECK)))
     assert "  self check running" in rollout_lines(viewed(made, checking=True))
+    far = CheckProgress(answers=12, wanted=50, elapsed_s=34.2, waiting=None)
+    told = "  self check running: 12 of 50 answers, 34 s"
+    assert told in rollout_lines(viewed(made, checking=True, check=far))
+    waits = CheckProgress(answers=0, wanted=None, elapsed_s=75.0, waiting="1 of 2 endpoints of old")
+    told = "  self check running: 0 answers, 1 min, waits: 1 of 2 endpoints of old"
+    assert told in rollout_lines(viewed(made, checking=True, check=waits))
     found = CheckDone(
         kind=CheckKind.SELF_CHECK, answer=CheckAnswer.FAILED, summary="2 of 10 forked", unix_s=1.0
     )
@@ -166,6 +185,37 @@ def test_check_that_failed_is_told_with_the_way_on() -> None:
     assert "  HELD until somebody has looked (check): self_check failed: 2 of 10 forked" in lines
     assert "  next: forkgate rollout lift old-to-new --reason '...'" in lines
     assert standing(rollout) is Exit.INCONCLUSIVE
+
+
+def test_a_rollouts_own_drops_stand_beside_what_else_the_ledger_dropped() -> None:
+    lane = {
+        "dropped": {"too_old": 10, "pool_busy": 2, "unsupported": 1},
+        "drop_details": {"too_old": "waited 30.1 s; in_flight_limit: 8 captures run"},
+        "refused": {"waiting_requests": 14, "kv_cache": 0},
+    }
+    assert drop_lines({"shadow": lane, "other_drops": {"queue_full": 3}}) == [
+        "  dropped 13 since the judge started: pool_busy 2, too_old 10, unsupported 1",
+        "    too_old, the last one: waited 30.1 s; in_flight_limit: 8 captures run",
+        "  starts put off or refused: waiting_requests 14",
+        "  the ledger's other drops, of no rollout (at edges, or before this judge): queue_full 3",
+    ]
+    nothing = {"dropped": {}, "drop_details": {}, "refused": {"kv_cache": 0}}
+    assert drop_lines({"shadow": nothing, "other_drops": {}}) == []
+
+
+def test_a_lift_that_would_be_early_is_told_before_and_in_the_plan() -> None:
+    home, _ = step(start(plan()), RollBackNow(who="ana", why="no", unix_s=2.0))
+    early = ("pool new: http://new: not probed since the rollout is rolled back",)
+    line = f"    a lift now would be early: {early[0]}"
+    assert line in rollout_lines(viewed(home, too_early=early))
+    assert plan_lines(plan_view(home, 3.0, too_early=early))[-1] == line
+
+
+def test_the_plan_says_how_far_a_check_is() -> None:
+    made = start(plan(checks=(CheckKind.SELF_CHECK,)))
+    far = CheckProgress(answers=12, wanted=50, elapsed_s=34.2, waiting=None)
+    lines = plan_lines(plan_view(made, 3.0, check=far))
+    assert lines[lines.index("  → self check") + 1] == "      12 of 50 answers, 34 s"
 
 
 def test_where_canary_tenants_go_now_is_told() -> None:
