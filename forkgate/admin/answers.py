@@ -78,6 +78,8 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: str
+    look: str
+    """The present stage or step, by a name that no other one has: for a promote that is not to move twice."""
     held: str | None
     baseline: str
     candidate: str
@@ -85,6 +87,15 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     forks: int
     verdicts: list[dict[str, Any]]
     latched: dict[str, Any] | None
+    checks: list[dict[str, Any]]
+    """What it starts with; ``progress`` of the one that runs: ``answers`` there of ``wanted``, ``elapsed_s``,
+    what it is ``waiting`` for."""
+    too_early: list[str]
+    """While it is rolled back or held: endpoints that were not probed since, in words. A lift should wait."""
+    shadow: dict[str, Any] | None
+    """Its copies: ``dropped`` by reason and ``refused`` by what stood in the way, since the judge started."""
+    other_drops: dict[str, int]
+    """The rest of the ledger's drops, by reason: at edges, or in an earlier life of the judge."""
 
 
 class Rollouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +110,9 @@ class Acted(msgspec.Struct, frozen=True, kw_only=True):
     rollout: Rollout
     epoch: int
     """Route table under which it holds."""
+    troubles: list[str]
+    """What whoever did it should know, in words: a rollback that is not durable yet, a lift that came before
+    an endpoint was probed, so that the rollout may be held again."""
 
 
 class ListedPair(StoredPair, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from comparator.evidence import EvidenceAmbiguous, EvidenceError, EvidenceNotFound
 from forkgate.admin.port import Refused
+from forkgate.brief import brief
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ def error_response(
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    body = {"error": {"message": brief(message), "type": kind, "param": param, "code": code}}
     return json_response(body, status, headers)
 
 

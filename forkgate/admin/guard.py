@@ -26,6 +26,7 @@ from forkgate.admin.port import Refused
 from forkgate.admin.roles import Caller, roles_for
 from forkgate.admin.routes import CALLER, WHO, Handler, Route
 from forkgate.admin.tokens import Failures, Tokens, given_token
+from forkgate.brief import brief
 from forkgate.config.admin import AdminSection, Role
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,10 @@ class Guard:
                     request[WHO], request[CALLER] = caller.name, caller
                 await self._read_body(request)
                 if route.action is None or caller is None:
+                    _check_query(request, route)
                     return await route.handler(request)
                 await self._check_role(request, route, caller)
+                _check_query(request, route)
                 if route.acts:
                     return await self._acted(request, route, caller)
                 await self._note_read(request, route, caller)
@@ -234,6 +237,17 @@ class Guard:
             await asyncio.sleep(RETRY_LATE_S)
             with contextlib.suppress(AuditError):
                 await self.audit.flush()
+
+
+def _check_query(request: web.Request, route: Route) -> None:
+    """A parameter that nobody reads was meant to change something: refused, and so is one said twice."""
+    known = [one.name for one in route.query]
+    for name in request.query:
+        if name not in known:
+            there = f"there are {', '.join(known)}" if known else "this takes none"
+            raise Refused(400, f"{name}: unknown parameter, {there}", param=brief(name))
+        if len(request.query.getall(name)) > 1:
+            raise Refused(400, f"{name}: stands here more than once, say it once", param=name)
 
 
 def _entry(

@@ -96,7 +96,7 @@ def _operation(route: Route, kinds: Sequence[Any], by_kind: dict[int, Any]) -> d
                 str(status): {
                     "description": meaning,
                     # Not ready is an answer of its own, and no refusal.
-                    "content": {_JSON: {"schema": error if route.needs else answer}},
+                    "content": {_JSON: {"schema": error if route.needs or status == 400 else answer}},
                 }
                 for status, meaning in sorted(statuses(route).items())
             },
@@ -112,8 +112,9 @@ def _operation(route: Route, kinds: Sequence[Any], by_kind: dict[int, Any]) -> d
 def statuses(route: Route) -> dict[int, str]:
     """Every answer that is no 200, with its meaning."""
     found: dict[int, str] = {}
-    if route.query or route.body is not None:
-        found[400] = "A parameter or the body is not what it should be; `param` names it."
+    found[400] = (
+        "A parameter is unknown, said twice or not what it should be, or the body is not; `param` names it."
+    )
     if route.needs:
         found |= {401: "No token, or one that is not known or has expired.", 429: "Too many wrong tokens."}
         found[403] = "The token's role does not cover this."

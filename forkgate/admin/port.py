@@ -75,13 +75,21 @@ class AdminPort(Protocol):
         ...
 
     async def act(
-        self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
+        self,
+        name: str,
+        verb: Verb,
+        *,
+        reason: str,
+        who: str,
+        tenant: str | None = None,
+        look: str | None = None,
     ) -> dict[str, Any]:
         """Tell a rollout something; journalled with who and why before it is answered.
 
         Args:
             tenant: with ``rollback``, the one tenant that is to go home; with ``lift``, that may leave it
                 again.
+            look: with ``promote``, the stage or step that is to be left, as the rollout tells it.
 
         Raises:
             Refused: 404 unknown; 409 with all that stands in the way, in words; 503 when the disk will not

@@ -11,6 +11,7 @@ from aiohttp import web
 from forkgate.admin.errors import json_response
 from forkgate.admin.port import AdminPort, Refused, Verb
 from forkgate.admin.routes import WHO
+from forkgate.brief import brief
 
 MAX_REASON_CHARS = 2_000
 OF_A_TENANT = (Verb.ROLLBACK, Verb.LIFT)
@@ -39,20 +40,34 @@ class RolloutRoutes:
 
         async def act(request: web.Request) -> web.Response:
             body = await _object(request)
-            reason, tenant = _reason(body), body.get("tenant")
-            if tenant is not None and (not isinstance(tenant, str) or not tenant):
-                raise Refused(400, "tenant: is no name", param="tenant")
+            reason = _reason(body)
+            tenant, look = _name(body, "tenant"), _name(body, "look")
             if tenant is not None and verb not in OF_A_TENANT:
                 raise Refused(400, f"tenant: {verb} is for a whole rollout, leave it out", param="tenant")
-            unknown = sorted(body.keys() - {"reason", "tenant"})
+            if look is not None and verb is not Verb.PROMOTE:
+                raise Refused(400, f"look: {verb} is for any stage, leave it out", param="look")
+            unknown = sorted(body.keys() - {"reason", "tenant", "look"})
             if unknown:
-                raise Refused(400, f"{unknown[0]}: unknown, there are reason and tenant", param=unknown[0])
+                raise Refused(
+                    400,
+                    f"{unknown[0]}: unknown, there are reason, tenant and look",
+                    param=brief(unknown[0]),
+                )
             who = request.get(WHO, DEFAULT_WHO)
             return json_response(
-                await self._judge.act(request.match_info["name"], verb, reason=reason, who=who, tenant=tenant)
+                await self._judge.act(
+                    request.match_info["name"], verb, reason=reason, who=who, tenant=tenant, look=look
+                )
             )
 
         return act
+
+
+def _name(body: dict[str, Any], key: str) -> str | None:
+    value = body.get(key)
+    if value is not None and (not isinstance(value, str) or not value):
+        raise Refused(400, f"{key}: is no name", param=key)
+    return value
 
 
 def _reason(body: dict[str, Any]) -> str:

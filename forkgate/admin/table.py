@@ -66,6 +66,22 @@ class ToldOfTenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Only this tenant is meant."""
 
 
+class ToldOfStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person says with a promote."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=MAX_REASON_CHARS, pattern=r"\S")]
+    """Why; kept in the journal and the audit log."""
+    look: Annotated[str, Meta(min_length=1)] | None = None
+    """The stage or step that is to be left, as the rollout's ``look`` told it; 409 once it stands elsewhere,
+    so that a promote said twice moves once. Absent: whatever it stands in."""
+
+
+def _body_of(verb: Verb) -> type[msgspec.Struct]:
+    if verb is Verb.PROMOTE:
+        return ToldOfStep
+    return ToldOfTenant if verb in OF_A_TENANT else Told
+
+
 def table(judge: AdminPort, general: GeneralRoutes) -> tuple[Route, ...]:
     """Every route. The document is made of the same rows (:mod:`forkgate.admin.openapi`)."""
     rollouts, evidence = RolloutRoutes(judge), EvidenceRoutes(judge)
@@ -179,7 +195,7 @@ def table(judge: AdminPort, general: GeneralRoutes) -> tuple[Route, ...]:
                 summary=summary,
                 needs=STEP,
                 answer=Acted,
-                body=ToldOfTenant if verb in OF_A_TENANT else Told,
+                body=_body_of(verb),
                 statuses={
                     409: "Something stands in the way; the message says what.",
                     503: "The disk will not take what must be durable.",

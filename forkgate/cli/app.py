@@ -27,11 +27,13 @@ from forkgate.cli import (
 )
 from forkgate.cli import config as config_commands
 from forkgate.cli.exits import Exit
+from forkgate.cli.help import PlainHelp
 from forkgate.cli.options import REMOTE
 from forkgate.cli.output import data
 
 app = typer.Typer(
     name="forkgate",
+    cls=PlainHelp,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,18 +68,26 @@ def root(
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", envvar="FORKGATE_TOKEN_FILE", help="The token for --server."),
+        typer.Option(
+            "--token-file", metavar="FILE", envvar="FORKGATE_TOKEN_FILE", help="The token for --server."
+        ),
     ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option(
-            "--ca-file", envvar="FORKGATE_CA_FILE", help="PEM authorities of --server; else the system's."
+            "--ca-file",
+            metavar="FILE",
+            envvar="FORKGATE_CA_FILE",
+            help="PEM authorities of --server; else the system's.",
         ),
     ] = None,
     client_cert: Annotated[
         Path | None,
         typer.Option(
-            "--client-cert", envvar="FORKGATE_CLIENT_CERT", help="PEM certificate and key, for mutual TLS."
+            "--client-cert",
+            metavar="FILE",
+            envvar="FORKGATE_CLIENT_CERT",
+            help="PEM certificate and key, for mutual TLS.",
         ),
     ] = None,
 ) -> None:

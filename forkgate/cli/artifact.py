@@ -25,19 +25,23 @@ app = typer.Typer(
 )
 
 Revision = Annotated[
-    str | None, typer.Option("--revision", help="Of a hub cache with several: a ref, or a hash's beginning.")
+    str | None,
+    typer.Option(
+        "--revision", metavar="REF", help="Of a hub cache with several: a ref, or a hash's beginning."
+    ),
 ]
 ImageDigest = Annotated[
     str | None,
     typer.Option(
         "--image-digest",
+        metavar="DIGEST",
         help="Of the runtime image: sha256:... or name@sha256:...; else $FORKGATE_IMAGE_DIGEST.",
         show_default=False,
     ),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Hash every file, whatever was hashed before.")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Hash with so many; all cores by default.")
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Hash with so many; all cores by default.")
 ]
 Record = Annotated[
     Path, typer.Argument(metavar="RECORD", help="A file that `forkgate artifact record` wrote.")
@@ -53,7 +57,8 @@ def record(
         typer.Argument(metavar="DIR", help="A model's folder, one GGUF file, or a model in a hub cache."),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the record here instead of standard output.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write the record here instead of standard output."),
     ] = None,
     revision: Revision = None,
     image_digest: ImageDigest = None,

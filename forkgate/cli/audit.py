@@ -10,14 +10,16 @@ import typer
 
 from forkgate.cli.exits import Exit
 from forkgate.cli.options import DEFAULT_FILE, ConfigFile, Json, StateDir, door, read_config
-from forkgate.cli.output import data, data_json, leave, say
+from forkgate.cli.output import complain, data, data_json, leave, say
 
 app = typer.Typer(no_args_is_help=True, help="The audit log: who did what, from where and why.")
 
 
 @app.command("show")
 def show(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The last lines.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="The last lines.")
+    ] = 100,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
     as_json: Json = False,
@@ -41,11 +43,15 @@ def verify(
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option("--head", help="A hash that an earlier verify printed: it must be in the chain."),
+        typer.Option(
+            "--head", metavar="HASH", help="A hash that an earlier verify printed: it must be in the chain."
+        ),
     ] = None,
     follows: Annotated[
         str | None,
-        typer.Option("--follows", help="The log begins after the line of this hash, in an older file."),
+        typer.Option(
+            "--follows", metavar="HASH", help="The log begins after the line of this hash, in an older file."
+        ),
     ] = None,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
@@ -81,7 +87,7 @@ def verify(
         )
     else:
         for problem in problems:
-            say(f"{file}: {problem}")
+            complain(f"{file}: {problem}")
         unfinished = f", {found.unfinished} actions without a result" if found.unfinished else ""
         data(
             f"{file}: {'BROKEN' if problems else 'holds'}, {found.lines} lines{unfinished}, head {found.head}"

@@ -35,7 +35,12 @@ class LevelName(enum.StrEnum):
 
 LevelOption = Annotated[
     LevelName | None,
-    typer.Option("--level", help="Judge at this level instead of the policy's.", show_default=False),
+    typer.Option(
+        "--level",
+        metavar="LEVEL",
+        help="Judge at this level instead of the policy's: artifact, environment, token or statistical.",
+        show_default=False,
+    ),
 ]
 
 
@@ -44,7 +49,8 @@ def self_(
     file: File = None,
     config_file: FileOption = None,
     pool: Annotated[
-        str | None, typer.Option("--pool", help="The pool to ask; home when absent.", show_default=False)
+        str | None,
+        typer.Option("--pool", metavar="NAME", help="The pool to ask; home when absent.", show_default=False),
     ] = None,
     level: LevelOption = None,
     as_json: Json = False,
@@ -79,7 +85,12 @@ def quick(
     config_file: FileOption = None,
     rollout: Annotated[
         str | None,
-        typer.Option("--rollout", help="Whose pools to ask; the only one when absent.", show_default=False),
+        typer.Option(
+            "--rollout",
+            metavar="NAME",
+            help="Whose pools to ask; the only one when absent.",
+            show_default=False,
+        ),
     ] = None,
     level: LevelOption = None,
     as_json: Json = False,

@@ -34,20 +34,34 @@ def compare(
     ] = None,
     evidence: Annotated[
         Path | None,
-        typer.Option("--evidence", help="What `forkgate evidence export` wrote, or STATE_DIR/evidence.db."),
+        typer.Option(
+            "--evidence",
+            metavar="FILE",
+            help="What `forkgate evidence export` wrote, or STATE_DIR/evidence.db.",
+        ),
     ] = None,
     rollout: Annotated[
-        str | None, typer.Option("--rollout", help="Of --evidence: only its comparisons, and its verdicts.")
+        str | None,
+        typer.Option(
+            "--rollout", metavar="NAME", help="Of --evidence: only its comparisons, and its verdicts."
+        ),
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy", "-p", help="Let this policy's gates judge the evidence; else stored verdicts count."
+            "--policy",
+            "-p",
+            metavar="POLICY",
+            help="Let this policy's gates judge the evidence; else stored verdicts count.",
         ),
     ] = None,
     level: Annotated[
         str | None,
-        typer.Option("--level", help="Answer for this one: artifact, environment, token or statistical."),
+        typer.Option(
+            "--level",
+            metavar="LEVEL",
+            help="Answer for this one: artifact, environment, token or statistical.",
+        ),
     ] = None,
     vouch: Annotated[
         list[str] | None,
@@ -60,15 +74,26 @@ def compare(
     ] = None,
     forks_at_most: Annotated[
         float,
-        typer.Option(min=1e-6, max=0.5, help="Token level: share of prompts that may still fork."),
+        typer.Option(
+            metavar="SHARE", min=1e-6, max=0.5, help="Token level: share of prompts that may still fork."
+        ),
     ] = 0.003,
     differing_at_most: Annotated[
-        float, typer.Option(min=1e-6, max=0.5, help="Statistical level, by the same bound: share of answers.")
+        float,
+        typer.Option(
+            metavar="SHARE", min=1e-6, max=0.5, help="Statistical level, by the same bound: share of answers."
+        ),
     ] = 0.005,
-    alpha: Annotated[float, typer.Option(min=1e-9, max=0.4, help="1 - confidence of these bounds.")] = 0.05,
+    alpha: Annotated[
+        float, typer.Option(metavar="ALPHA", min=1e-9, max=0.4, help="1 - confidence of these bounds.")
+    ] = 0.05,
     key_file: Annotated[
         list[Path] | None,
-        typer.Option("--key-file", help="A key that --evidence is sealed with; those of --config are known."),
+        typer.Option(
+            "--key-file",
+            metavar="FILE",
+            help="A key that --evidence is sealed with; those of --config are known.",
+        ),
     ] = None,
     config: ConfigFile = DEFAULT_FILE,
     as_json: Json = False,

@@ -27,19 +27,25 @@ _SHOWN_CHARACTERS = 120
 def capture(
     pid: Annotated[
         int | None,
-        typer.Option("--pid", help="The engine's process on this machine.", show_default=False, min=1),
+        typer.Option(
+            "--pid", metavar="PID", help="The engine's process on this machine.", show_default=False, min=1
+        ),
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option("--url", help="The engine's HTTP address. Alone, it says nothing of this machine."),
+        typer.Option(
+            "--url", metavar="URL", help="The engine's HTTP address. Alone, it says nothing of this machine."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the record here instead of standard output.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write the record here instead of standard output."),
     ] = None,
     image_digest: Annotated[
         str | None,
         typer.Option(
             "--image-digest",
+            metavar="DIGEST",
             help="Of the engine's container image: sha256:... or name@sha256:...; else the engine's "
             "$FORKGATE_IMAGE_DIGEST.",
             show_default=False,

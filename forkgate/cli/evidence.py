@@ -23,8 +23,8 @@ CaptureId = Annotated[
         "no other begins so. IDs of one minute begin alike."
     ),
 ]
-Rollout = Annotated[str | None, typer.Option("--rollout", help="Only this rollout's.")]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
+Rollout = Annotated[str | None, typer.Option("--rollout", metavar="NAME", help="Only this rollout's.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's.")]
 ForkedOnly = Annotated[bool, typer.Option("--forked", help="Only pairs that forked.")]
 
 REKEY_TIMEOUT_S = 60.0
@@ -45,7 +45,7 @@ def list_(
     tenant: Tenant = None,
     forked: ForkedOnly = False,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=10_000, help="At most this many, newest first.")
+        int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="At most this many, newest first.")
     ] = 50,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
@@ -94,7 +94,7 @@ def export(
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The only form there is, a JSON object a line.")
+        bool, typer.Option("--json", help="The only form there is, a JSON object a line.", show_default=False)
     ] = True,
 ) -> None:
     """Write a bundle to standard output, one JSON object a line: who answered, what was erased, then every
@@ -116,10 +116,13 @@ def export(
 def replay(
     capture_id: CaptureId,
     replicate: Annotated[
-        int, typer.Option("--replicate", min=0, help="Which of its replicates, where it has several.")
+        int,
+        typer.Option(
+            "--replicate", metavar="N", min=0, help="Which of its replicates, where it has several."
+        ),
     ] = 0,
     arm: Annotated[
-        str, typer.Option("--arm", help="Compared with the baseline: candidate, or control.")
+        str, typer.Option("--arm", metavar="ARM", help="Compared with the baseline: candidate, or control.")
     ] = "candidate",
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
@@ -148,7 +151,7 @@ def replay(
 @app.command("records", short_help="List the records of who answered.")
 def records(
     rollout: Annotated[
-        str | None, typer.Option("--rollout", help="Only of pools that answered in it.")
+        str | None, typer.Option("--rollout", metavar="NAME", help="Only of pools that answered in it.")
     ] = None,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
@@ -171,12 +174,17 @@ def erase(
     reason: Annotated[
         str,
         typer.Option(
-            "--reason", help="Why: stands in the erasure log for ever, so a ticket's number, nobody's name."
+            "--reason",
+            metavar="WORDS",
+            help="Why: stands in the erasure log for ever, so a ticket's number, nobody's name.",
         ),
     ],
-    tenant: Annotated[str | None, typer.Option("--tenant", help="All evidence of this tenant.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="NAME", help="All evidence of this tenant.")
+    ] = None,
     capture_id: Annotated[
-        str | None, typer.Option("--id", help="One request's: its capture ID, or its beginning.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="One request's: its capture ID, or its beginning."),
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask. Needed where no terminal is there to ask.")

@@ -33,19 +33,30 @@ def group() -> None:
 
 @app.command("evaluate", short_help="Run a policy's gates over a file of comparisons.")
 def evaluate(
-    policy: Annotated[str, typer.Option("--policy", "-p", help="A shipped policy's name, or a file.")],
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", metavar="POLICY", help="A shipped policy's name, or a file.")
+    ],
     pairs: Annotated[
-        Path, typer.Option("--pairs", help="JSON Lines as `forkgate evidence export` writes; - for stdin.")
+        Path,
+        typer.Option(
+            "--pairs", metavar="FILE", help="JSON Lines as `forkgate evidence export` writes; - for stdin."
+        ),
     ],
     gate: Annotated[
-        list[str] | None, typer.Option("--gate", help="Only this gate; may be given several times.")
+        list[str] | None,
+        typer.Option("--gate", metavar="NAME", help="Only this gate; may be given several times."),
     ] = None,
     tenants: Annotated[
-        int, typer.Option(min=1, help="Tenants that the rollout moves; gates kept by tenant share alpha.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Tenants that the rollout moves; gates kept by tenant share alpha."
+        ),
     ] = 1,
     look: Annotated[
         int,
-        typer.Option(min=1, help="Which judged stage or step it is; a suite's gates have less each time."),
+        typer.Option(
+            metavar="N", min=1, help="Which judged stage or step it is; a suite's gates have less each time."
+        ),
     ] = 1,
     as_json: Json = False,
 ) -> None:

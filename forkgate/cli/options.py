@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forkgate.cli.exits import Exit
-from forkgate.cli.output import leave, say
+from forkgate.cli.output import complain, leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,18 +33,26 @@ File = Annotated[
     ),
 ]
 FileOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The same as FILE.", show_default=False)
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="The same as FILE.", show_default=False)
 ]
 """Of the commands that read a whole file, beside :data:`File`; see :func:`chosen`."""
 
 ConfigFile = Annotated[
     Path,
-    typer.Option("--config", "-c", envvar="FORKGATE_CONFIG", help="Configuration file.", show_default=True),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        envvar="FORKGATE_CONFIG",
+        help="Configuration file.",
+        show_default=True,
+    ),
 ]
 StateDir = Annotated[
     Path | None,
     typer.Option(
         "--state-dir",
+        metavar="DIR",
         envvar="FORKGATE_STATE_DIR",
         help="The sidecar's state directory, instead of reading --config.",
     ),
@@ -72,7 +80,7 @@ def read_config(file: Path) -> Config:
         return load(file)
     except ConfigError as error:
         for line in error.lines():
-            say(line)
+            complain(line)
         leave(Exit.USAGE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NoReturn
 
+from forkgate.brief import brief
 from forkgate.cli.exits import Exit
 
 
@@ -26,10 +27,15 @@ def say(text: str) -> None:
     sys.stderr.write(text if text.endswith("\n") else text + "\n")
 
 
+def complain(text: str) -> None:
+    """What is wrong, to the same person; what was typed is repeated in short."""
+    say(brief(text))
+
+
 def leave(status: Exit, text: str = "") -> NoReturn:
-    """End the command."""
+    """End the command, and say why."""
     import typer
 
     if text:
-        say(text)
+        complain(text)
     raise typer.Exit(status)

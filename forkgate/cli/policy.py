@@ -9,7 +9,7 @@ import typer
 
 from forkgate.cli.exits import Exit
 from forkgate.cli.options import Json, read_config
-from forkgate.cli.output import data, data_json, leave, say
+from forkgate.cli.output import complain, data, data_json, leave
 
 if TYPE_CHECKING:
     from forkgate.config.policy import Frozen
@@ -57,28 +57,47 @@ def lint(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", "-c", help="Take percent, controls and canary tenants from this file's rollout."
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Take percent, controls and canary tenants from this file's rollout.",
         ),
     ] = None,
     rollout: Annotated[
         str | None,
-        typer.Option("--rollout", help="Which rollout of --config; needed where there are several."),
+        typer.Option(
+            "--rollout", metavar="NAME", help="Which rollout of --config; needed where there are several."
+        ),
     ] = None,
     requests_per_day: Annotated[
-        float, typer.Option("--requests-per-day", min=0, help="Live requests that may be mirrored.")
+        float,
+        typer.Option("--requests-per-day", metavar="N", min=0, help="Live requests that may be mirrored."),
     ] = 100_000,
     canary_per_day: Annotated[
-        float, typer.Option("--canary-per-day", min=0, help="Live requests that the candidate answers.")
+        float,
+        typer.Option(
+            "--canary-per-day", metavar="N", min=0, help="Live requests that the candidate answers."
+        ),
     ] = 5_000,
     discordance: Annotated[
         float,
         typer.Option(
-            "--discordance", min=0, max=1, help="Share of scores that differ between two equal runs."
+            "--discordance",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Share of scores that differ between two equal runs.",
         ),
     ] = 0.05,
     fork_share: Annotated[
         float,
-        typer.Option("--fork-share", min=0, max=1, help="Share of answers that fork between two equal runs."),
+        typer.Option(
+            "--fork-share",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Share of answers that fork between two equal runs.",
+        ),
     ] = 0.4,
     as_json: Json = False,
 ) -> None:
@@ -102,7 +121,7 @@ def lint(
         data(_text(loaded, tenants, looks, found))
     refused = [reach for reach in found if reach.refused is not None]
     for reach in refused:
-        say(f"{policy}: gates.{reach.gate}: {reach.refused}")
+        complain(f"{policy}: gates.{reach.gate}: {reach.refused}")
     raise typer.Exit(Exit.FAIL if refused else Exit.PASS)
 
 
@@ -113,7 +132,7 @@ def read(policy: str) -> Frozen:
     source, problems = read_policy(policy)
     if source is None:
         for problem in problems:
-            say(problem)
+            complain(problem)
         leave(Exit.USAGE)
     return frozen(source)
 

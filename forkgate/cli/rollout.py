@@ -23,8 +23,10 @@ ACT_S = 30.0
 """A step waits for the disk and for every edge's acknowledgement before it is answered."""
 
 Name = Annotated[str, typer.Argument(help="The rollout's name.")]
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with who said it.")]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant of it.", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", "-r", metavar="WORDS", help="Why; kept with who said it.")]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant of it.", show_default=False)
+]
 
 
 @app.command("list")
@@ -82,6 +84,7 @@ def plan(
         typer.Option(
             "--file",
             "-f",
+            metavar="FILE",
             help="An edited configuration: say what a restart under it would change. Nothing is changed now.",
             show_default=False,
         ),
@@ -181,15 +184,25 @@ def resume(
 def promote(
     name: Name,
     reason: Reason,
+    look: Annotated[
+        str | None,
+        typer.Option(
+            "--look",
+            metavar="LOOK",
+            help="Only out of this stage or step, as `rollout show` names it: shadow-1, canary-2.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigFile = DEFAULT_FILE,
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
     """Go one step on: shadow, each canary step, observing, and at last home moves.
 
-    Refused unless every condition of the present step holds; `forkgate rollout plan NAME` lists them.
+    Refused unless every condition of the present step holds; `forkgate rollout plan NAME` lists them. With
+    --look a promote that is sent twice moves once.
     """
-    _act("promote", name, reason, config, state_dir, as_json)
+    _act("promote", name, reason, config, state_dir, as_json, look=look)
 
 
 @app.command("rollback", short_help="Send all traffic home, or one tenant. Latched.")
@@ -242,12 +255,14 @@ def _act(
     state_dir: Path | None,
     as_json: bool,
     tenant: str | None = None,
+    look: str | None = None,
 ) -> None:
     from forkgate.cli.door import segment
 
     if not reason.strip():
         leave(Exit.USAGE, f"--reason: is empty, say why to {verb} it")
-    body = {"reason": reason} | ({} if tenant is None else {"tenant": tenant})
+    named_too = {"tenant": tenant, "look": look}
+    body = {"reason": reason} | {key: value for key, value in named_too.items() if value is not None}
     answer = door(config, state_dir).post(f"/v1/rollouts/{segment(name)}/{verb}", body, ACT_S)
     if as_json:
         data_json(answer)

@@ -21,23 +21,34 @@ def settings(
         str, typer.Argument(metavar="ENGINE", help="vllm, sglang, tensorrt-llm, llama.cpp or reference.")
     ],
     level: Annotated[
-        str, typer.Option("--level", help="artifact, environment, token or statistical.")
+        str, typer.Option("--level", metavar="LEVEL", help="artifact, environment, token or statistical.")
     ] = "token",
     version: Annotated[
-        str | None, typer.Option("--version", help="Of the engine; the one looked up when absent.")
+        str | None,
+        typer.Option("--version", metavar="VERSION", help="Of the engine; the one looked up when absent."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the engine and of PYTHONHASHSEED.")] = 0,
-    dtype: Annotated[str, typer.Option("--dtype", help="float32, float16 or bfloat16.")] = "bfloat16",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Of the engine and of PYTHONHASHSEED.")
+    ] = 0,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="DTYPE", help="float32, float16 or bfloat16.")
+    ] = "bfloat16",
     batch: Annotated[
-        str, typer.Option("--batch", help="one: a request at a time; invariant: kernels made for it.")
+        str,
+        typer.Option(
+            "--batch", metavar="BATCH", help="one: a request at a time; invariant: kernels made for it."
+        ),
     ] = "one",
-    threads: Annotated[int, typer.Option("--threads", help="Of engines that compute on a CPU.")] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", help="Of engines that compute on a CPU.")
+    ] = 1,
     shell: Annotated[bool, typer.Option("--shell", help="A shell script that starts the engine.")] = False,
     check: Annotated[
         str | None, typer.Option("--check", metavar="URL", help="Compare a running engine at this address.")
     ] = None,
     pid: Annotated[
-        int | None, typer.Option("--pid", help="Compare the engine of this process; best with --check.")
+        int | None,
+        typer.Option("--pid", metavar="PID", help="Compare the engine of this process; best with --check."),
     ] = None,
     as_json: Json = False,
 ) -> None:

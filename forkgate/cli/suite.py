@@ -10,7 +10,7 @@ import typer
 
 from forkgate.cli.exits import Exit
 from forkgate.cli.options import File, FileOption, Json, chosen, read_config
-from forkgate.cli.output import data, data_json, leave, say
+from forkgate.cli.output import complain, data, data_json, leave, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,9 @@ def check(
     suite: Annotated[str, typer.Argument(help="JSON Lines; or a shipped suite's name, such as starter.")],
     scorer: Annotated[
         list[str] | None,
-        typer.Option("--scorer", help="A scorer that the policy will name; may be given several times."),
+        typer.Option(
+            "--scorer", metavar="NAME", help="A scorer that the policy will name; may be given several times."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +65,7 @@ def _refuse(suite: str, problems: tuple[str, ...], as_json: bool) -> NoReturn:
         data_json({"suite": suite, "ok": False, "problems": list(problems)})
     else:
         for problem in problems:
-            say(problem)
+            complain(problem)
     leave(Exit.USAGE)
 
 
@@ -111,17 +113,27 @@ def run(
     config_file: FileOption = None,
     rollout: Annotated[
         str | None,
-        typer.Option("--rollout", help="Whose pools to ask; the only one when absent.", show_default=False),
+        typer.Option(
+            "--rollout",
+            metavar="NAME",
+            help="Whose pools to ask; the only one when absent.",
+            show_default=False,
+        ),
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
-            "--suite", help="Of the rollout's policy; the only one when absent.", show_default=False
+            "--suite",
+            metavar="NAME",
+            help="Of the rollout's policy; the only one when absent.",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Write the comparisons there, for `forkgate gate evaluate --pairs`."),
+        typer.Option(
+            "--out", metavar="FILE", help="Write the comparisons there, for `forkgate gate evaluate --pairs`."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -28,15 +28,24 @@ def group() -> None:
 @app.command("recompute", short_help="Compute stored verdicts again: are they equal?")
 def recompute_(
     evidence: Annotated[
-        Path, typer.Option("--evidence", help="The evidence store: STATE_DIR/evidence.db, or a copy of it.")
+        Path,
+        typer.Option(
+            "--evidence", metavar="FILE", help="The evidence store: STATE_DIR/evidence.db, or a copy of it."
+        ),
     ],
-    rollout: Annotated[str, typer.Option("--rollout", help="The rollout's name.")],
+    rollout: Annotated[str, typer.Option("--rollout", metavar="NAME", help="The rollout's name.")],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="Configuration whose evidence.encryption reads sealed evidence."),
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Configuration whose evidence.encryption reads sealed evidence.",
+        ),
     ] = None,
     key_file: Annotated[
-        list[Path] | None, typer.Option("--key-file", help="A key that evidence is sealed with; repeatable.")
+        list[Path] | None,
+        typer.Option("--key-file", metavar="FILE", help="A key that evidence is sealed with; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -517,11 +517,11 @@ class Judge:
             self._take(self.desk.take(name, event))
             return reasons
         if isinstance(event, Advance):
+            # What is waited for, and what the hooks allow, is this step and no later one.
+            state = self.desk.state(name)
+            event = msgspec.structs.replace(event, look=state.look)
             if reasons := await self._first_look(name):
                 return reasons
-            state = self.desk.state(name)
-            # What the hooks allow is this step, and no later one.
-            event = msgspec.structs.replace(event, look=state.look)
             if self.steps is not None and (reasons := await self.steps.refusals(state)):
                 return reasons
         if isinstance(event, Lift):

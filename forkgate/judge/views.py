@@ -145,11 +145,20 @@ class Views:
         return {**view, "blocked_by": [*view["blocked_by"], *self._judge.withheld_by(state)]}
 
     async def act(
-        self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
+        self,
+        name: str,
+        verb: Verb,
+        *,
+        reason: str,
+        who: str,
+        tenant: str | None = None,
+        look: str | None = None,
     ) -> dict[str, Any]:
         self._state(name)
         early = await self._judge.before_lift(name) if verb is Verb.LIFT and tenant is None else ()
-        event = _word(verb, who, reason, None if tenant is None else TenantName(tenant), time.time())
+        event = _word(
+            verb, who, reason, None if tenant is None else TenantName(tenant), time.time(), look=look
+        )
         keeper = self._judge.publisher.keeper
         try:
             blocked = await self._judge.act(name, event)
@@ -292,8 +301,12 @@ class Views:
         return self._addresses
 
 
-def _word(verb: Verb, who: str, why: str, tenant: TenantName | None, unix_s: float) -> Word:
+def _word(
+    verb: Verb, who: str, why: str, tenant: TenantName | None, unix_s: float, *, look: str | None
+) -> Word:
     match verb:
+        case Verb.PROMOTE:
+            return Advance(who=who, why=why, look=look, unix_s=unix_s)
         case Verb.ROLLBACK:
             return RollBackNow(who=who, why=why, tenant=tenant, unix_s=unix_s)
         case Verb.LIFT:
@@ -302,11 +315,10 @@ def _word(verb: Verb, who: str, why: str, tenant: TenantName | None, unix_s: flo
             return _WORDS[verb](who=who, why=why, unix_s=unix_s)
 
 
-_WORDS: dict[Verb, type[Start | Pause | Resume | Advance | Abort]] = {
+_WORDS: dict[Verb, type[Start | Pause | Resume | Abort]] = {
     Verb.START: Start,
     Verb.PAUSE: Pause,
     Verb.RESUME: Resume,
-    Verb.PROMOTE: Advance,
     Verb.ABORT: Abort,
 }
 

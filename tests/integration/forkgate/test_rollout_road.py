@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,11 @@ def test_from_pending_to_promoted_by_commands_and_by_gates(tmp_path: Path) -> No
         assert "0 of 2 requests were compared in this stage" in refused
         await road.pairs(2)
         assert await road.who() == HOME
-        assert "canary step 1 of 2" in await road.say("promote")
+        shadow = (await road.show())["look"]
+        assert "canary step 1 of 2" in await road.say("promote", "--look", shadow)
         assert await road.who() == CANARY
+        said_again = await road.say("promote", "--look", shadow, code=3)
+        assert f"it is in canary step 1 of 2 (canary-2) by now, and {shadow} was meant" in said_again
 
         await road.say("pause")
         await road.pairs(2)
@@ -141,6 +145,10 @@ def test_one_tenant_goes_home_while_others_stay_and_observing_still_rolls_back(t
         assert await road.who() == HOME
         assert (await road.show())["latched"]["from_stage"] == "observing"
         await road.recomputed()
+        status = await one.status()
+        (told,) = status["rollouts"]
+        every = Counter(told["shadow"]["dropped"]) + Counter(told["other_drops"])
+        assert every == Counter(status["ledger"]["dropped"]), "a rollout's drops are the ledger's"
 
     travelled(tmp_path, test, policy=BY_TENANT)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import re
 import stat
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -21,6 +22,8 @@ from comparator.evidence import Batch, ComparisonDone, EvidenceReader, EvidenceS
 from comparator.records import Arm
 from forkgate.admin import AdminError, AdminServer, Refused, Verb
 from forkgate.admin.evidence import EXPORT_CHUNK_BYTES
+from forkgate.admin.openapi import described
+from forkgate.admin.routes import Route
 from tests.support.exchanges import comparison, pair
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -45,6 +48,7 @@ class NotedJudge:
         self.evidence_path = evidence
         self.evidence_keys = Keyring()
         self.acted: list[tuple[str, Verb, str, str, str | None]] = []
+        self.looks: list[str | None] = []
         self.reasons: list[str] = []
 
     async def status(self) -> dict[str, Any]:
@@ -65,9 +69,17 @@ class NotedJudge:
         return {"rollout": self.rollout(name), "steps": []}
 
     async def act(
-        self, name: str, verb: Verb, *, reason: str, who: str, tenant: str | None = None
+        self,
+        name: str,
+        verb: Verb,
+        *,
+        reason: str,
+        who: str,
+        tenant: str | None = None,
+        look: str | None = None,
     ) -> dict[str, Any]:
         self.acted.append((name, verb, reason, who, tenant))
+        self.looks.append(look)
         return {"rollout": {"name": name}, "epoch": 8}
 
     async def replay(self, capture_id: str, replicate: int, arm: str) -> dict[str, Any]:
@@ -185,6 +197,54 @@ def test_one_tenant_can_be_lifted_alone(tmp_path: Path) -> None:
         assert (status, answer["error"]["param"]) == (400, "tenant")
         assert (await ask("POST", "/v1/rollouts/r/lift", body))[0] == 200
         assert judge.acted == [("r", Verb.LIFT, "fixed", ME, "acme")]
+
+    served(tmp_path, test)
+
+
+def test_a_promote_may_say_which_step_it_means(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        body = b'{"reason": "a day", "look": "shadow-1"}'
+        status, answer = await ask("POST", "/v1/rollouts/r/start", body)
+        assert (status, answer["error"]["param"]) == (400, "look")
+        assert (await ask("POST", "/v1/rollouts/r/promote", b'{"reason": "a day", "look": ""}'))[0] == 400
+        assert judge.acted == []
+        assert (await ask("POST", "/v1/rollouts/r/promote", body))[0] == 200
+        assert judge.looks == ["shadow-1"]
+
+    served(tmp_path, test)
+
+
+@pytest.mark.parametrize("route", described(), ids=lambda one: f"{one.method} {one.path}")
+def test_a_query_parameter_that_a_route_does_not_have_is_refused(tmp_path: Path, route: Route) -> None:
+    """Nothing is done: a `?tenant=` beside a rollback is in the wrong place, and must not mean everybody."""
+    path = re.sub(r"\{\w+\}", "r", route.path)
+    known = [one.name for one in route.query]
+
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        status, answer = await ask(route.method, f"{path}?tenent=acme", b'{"reason": "x"}')
+        assert (status, answer["error"]["param"]) == (400, "tenent")
+        there = f"there are {', '.join(known)}" if known else "this takes none"
+        assert answer["error"]["message"] == f"tenent: unknown parameter, {there}"
+        for name in known:
+            status, answer = await ask(route.method, f"{path}?{name}=1&{name}=2", b'{"reason": "x"}')
+            assert (status, answer["error"]["param"]) == (400, name)
+            assert "say it once" in answer["error"]["message"]
+        assert judge.acted == []
+
+    served(tmp_path, test)
+
+
+def test_a_name_of_ten_thousand_characters_is_not_repeated_whole(tmp_path: Path) -> None:
+    async def test(ask: Ask, judge: NotedJudge) -> None:
+        for path in (f"/v1/rollouts/{'n' * 4_000}", f"/v1/{'n' * 4_000}", f"/v1/status?{'n' * 4_000}=1"):
+            status, answer = await ask("GET", path)
+            assert status in (400, 404)
+            assert len(orjson.dumps(answer)) < 600
+        status, answer = await ask(
+            "POST", "/v1/rollouts/r/lift", b'{"reason": "x", "%s": 1}' % (b"n" * 10_000)
+        )
+        assert status == 400
+        assert len(orjson.dumps(answer)) < 600
 
     served(tmp_path, test)
 

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from forkgate.cli.app import app
+from tests.support.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[3]
 BAD = Path(__file__).parent / "bad_configs"
-from tests.support.waiting import LIMIT_S
+LONG = "n" * 10_000
+RAW = re.compile(
+    r"<[\w|\[\]. ]+>|object at 0x|\b(TEXT|PATH|FILENAME|DIRECTORY|INTEGER|FLOAT|RANGE|BOOLEAN|UUID)\b"
+)
+"""How typer, or click, shows what an option or argument becomes where nobody says what is meant."""
 
 
 def forkgate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -127,6 +135,41 @@ def test_a_list_of_commands_cuts_no_sentence_short(name: str) -> None:
         done = CliRunner().invoke(app, [*name.split(), "--help"], terminal_width=80)
         assert done.exit_code == 0
         assert "..." not in done.output.split("Commands:")[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check-config", LONG),
+        ("status", "--config", LONG),
+        ("check", "self", str(ROOT / "forkgate.example.yaml"), "--pool", LONG),
+        ("policy", "show", LONG),
+        ("settings", LONG),
+    ],
+)
+def test_what_was_typed_is_repeated_in_short(arguments: tuple[str, ...]) -> None:
+    done = forkgate(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr) < 2_000
+    assert done.stderr
+
+
+def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that has a help page, with the words that lead to it."""
+    yield path, group
+    for name, one in getattr(group, "commands", {}).items():
+        yield from commands(one, *path, name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path, one in commands(typer.main.get_command(app)) if one.add_help_option],
+    ids=lambda path: " ".join(path) or "forkgate",
+)
+def test_help_names_what_is_wanted_and_not_its_type(path: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, [*path, "--help"], terminal_width=100)
+    assert done.exit_code == 0
+    assert not RAW.search(done.output), done.output
 
 
 def test_help_and_status_load_nothing_heavy() -> None:

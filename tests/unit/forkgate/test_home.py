@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from forkgate.cli.app import app
 from forkgate.config import Config, loads
 from forkgate.state.home import HomeUnclear, home_moved
-from forkgate.state.latch import Latch, Moved
+from forkgate.state.latch import Latch, LatchFile, Moved
 from forkgate.supervisor.plan import first_home, first_table, pools
 from policies.rollout import Latch as Rollback
 from policies.rollout import Stage
@@ -83,3 +87,41 @@ def test_a_tenant_that_was_sent_home_is_routed_there_before_any_judge_speaks() -
     latch = Latch().with_tenant("acme", BREACH, 11)
     table = first_table(configured(), last("old", routes=routes), latch)
     assert (table.routes, table.epoch) == ({"globex": "new"}, 12)
+
+
+def checked(tmp_path: Path, home: str, rollouts: str, latch: Latch | None) -> tuple[int, str]:
+    """What ``forkgate check-config`` makes of a file whose state directory holds this latch."""
+    state = tmp_path / "state"
+    state.mkdir(parents=True, exist_ok=True)
+    if latch is not None:
+        file = LatchFile(state / "rollback.latch")
+        file.open()
+        file.write(latch)
+        file.close()
+    config = tmp_path / "f.yaml"
+    config.write_text((TEXT % home + rollouts).replace("/nowhere", str(state)))
+    done = CliRunner().invoke(app, ["check-config", str(config)])
+    return done.exit_code, done.stderr
+
+
+def test_check_config_refuses_what_serve_would_refuse_for_an_unclear_home(tmp_path: Path) -> None:
+    status, told = checked(tmp_path, "old", "", MOVED)
+    assert status == 2
+    assert "f.yaml: home: " in told
+    assert "Write `home: new` to keep it there" in told
+    assert checked(tmp_path, "new", "", MOVED) == (0, "")
+
+
+def test_check_config_says_where_home_is_by_now(tmp_path: Path) -> None:
+    status, told = checked(tmp_path, "old", ROLLOUTS, MOVED)
+    assert status == 0
+    assert told.endswith("home: old is the first home; rollout r has moved it to new\n")
+    assert checked(tmp_path / "fresh", "old", ROLLOUTS, None) == (0, "")
+
+
+def test_check_config_of_a_damaged_latch_says_what_it_means(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "rollback.latch").write_bytes(b"x" * 200_000)
+    status, told = checked(tmp_path, "old", ROLLOUTS, None)
+    assert status == 0
+    assert "so every rollout counts as rolled back until it is lifted" in told
