@@ -19,7 +19,7 @@ from forkgate.judge.early_lift import EarlyLift
 from policies.rollout import Held, HoldCause, Lift, RollBackNow, RolloutState, start, step
 from tests.support.engines import FakeEngine
 from tests.support.judging import config
-from tests.support.waiting import eventually
+from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.policies.test_rollout import plan
 
 
@@ -79,7 +79,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 def run(main: Any) -> None:
-    asyncio.run(asyncio.wait_for(main, 60))
+    asyncio.run(asyncio.wait_for(main, LIMIT_S))
 
 
 ROLLED_BACK = step(start(plan()), RollBackNow(who="ana", why="no", unix_s=2.0))[0]
