@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -36,6 +35,7 @@ from comparator.evidence.rows import LOST, OBSERVED, STATE
 from forkgate.judge.desk import Asked, Desk, Tally
 from forkgate.judge.journal import event_of, snapshot
 from forkgate.judge.writer import EvidenceWriter
+from forkgate.state.whole import replace_file
 from policies.gates import drawn
 from policies.gates.base import Evidence
 from policies.gates.by_token import by_token
@@ -161,13 +161,12 @@ class Checkpoints:
         self._saved = now
 
     def _write(self, file: File) -> None:
-        scratch = self._path.with_name(self._path.name + ".new")
         with self._disk:  # one that hung may still be at it when the judge stops and saves for the last time
             content = msgspec.json.encode(file)
             key = self._writer.keys.current
             # Reasons and gate states may quote what an engine said of a request.
-            scratch.write_bytes(content if key is None else seal_file(key, PURPOSE, content))
-            os.replace(scratch, self._path)
+            content = content if key is None else seal_file(key, PURPOSE, content)
+            replace_file(self._path, content, durable=False)
 
     # -- the next judge -----------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ newer one that is started in its place reads the rest.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
+from forkgate.state.whole import replace_file
 from policies.routes import RouteTable
 
 
@@ -27,19 +27,7 @@ def write_table(path: Path, encoded: bytes) -> None:
     Raises:
         OSError: the disk said no; the old file still stands.
     """
-    scratch = path.with_name(path.name + ".new")
-    fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        _write_all(fd, encoded)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(scratch, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(path, encoded, durable=True)
 
 
 def read_table(path: Path) -> RouteTable | None:
@@ -60,9 +48,3 @@ def read_table(path: Path) -> RouteTable | None:
         raise TableCorrupt(
             f"{path}: no route table for this version ({error}); remove it to start with every tenant at home"
         ) from None
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

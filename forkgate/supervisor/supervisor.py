@@ -27,6 +27,7 @@ from forkgate.state.lock import StateLock
 from forkgate.state.paths import StatePaths
 from forkgate.state.table_file import TableCorrupt, read_table
 from forkgate.state.unreadable import all_latched
+from forkgate.state.whole import replace_file
 from forkgate.supervisor import child as children
 from forkgate.supervisor.backoff import Backoff
 from forkgate.supervisor.child import Child, died_of
@@ -258,7 +259,8 @@ class Supervisor:
         addresses = ["{}:{}".format(*one.getsockname()[:2]) for one in self._sockets]
         log.info("listening", extra={"addresses": addresses})
         try:
-            self.paths.listen.write_bytes(msgspec.json.encode({"pid": os.getpid(), "addresses": addresses}))
+            told = msgspec.json.encode({"pid": os.getpid(), "addresses": addresses})
+            replace_file(self.paths.listen, told, durable=False)
         except OSError as error:
             log.error(
                 "cannot write where we listen", extra={"file": str(self.paths.listen), "error": str(error)}
