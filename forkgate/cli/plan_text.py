@@ -37,7 +37,7 @@ def _wants(step: dict[str, Any]) -> str:
     else:
         parts += [f"pairs {step['minimum_pairs']}"] if step["minimum_pairs"] else []
         parts += [span(step["minimum_s"])] if step["minimum_s"] else []
-    parts.append("every gate passes")
+    parts.append("every gate passes" if step["judged"] else "the old pool could take everything back")
     parts.append("by itself" if step["advance"] == "gates" else "then a person promotes")
     return ": " + ", ".join(parts)
 
@@ -60,7 +60,8 @@ def edit_lines(edit: dict[str, Any]) -> list[str]:
         return [f"a restart would be refused: {edit['refused']}"]
     name = edit["name"]
     if edit["new"]:
-        return [f"rollout {name}  new: it would be {edit['place_after']}"]
+        held = [] if edit["held"] is None else [f"  HELD: {edit['held']}"]
+        return [f"rollout {name}  new: it would be {edit['place_after']}", *held]
     if edit["gone"]:
         return [
             f"rollout {name}  {edit['place']}: the file does not name it, so it would be over",

@@ -106,18 +106,6 @@ def check_hooks(config: Config) -> Found:
             )
         if hook.format is HookFormat.SLACK and HookEvent.BEFORE_STEP in hook.events:
             yield f"{path}.events", "before_step asks a question that slack cannot answer, use a webhook"
-        if HookEvent.BEFORE_STEP in hook.events:
-            for rollout in config.rollouts:
-                asked = not hook.rollouts or rollout.name in hook.rollouts
-                if asked and rollout.shadow_stage.skip and rollout.steps:
-                    yield (
-                        f"{path}.events",
-                        (
-                            f"before_step: {rollout.name!r} skips its shadow stage, so that its first step "
-                            "is taken as it starts, before anybody is asked: do not skip it, or leave this "
-                            "out"
-                        ),
-                    )
         for at, name in enumerate(hook.rollouts):
             if name not in known:
                 yield f"{path}.rollouts[{at}]", f"no rollout is called {name!r}, {did_you_mean(name, known)}"

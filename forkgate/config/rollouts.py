@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from forkgate.config.model import Config, RolloutSection, Tenant
 from forkgate.config.problems import did_you_mean
 from forkgate.config.rules import Found, check_name
-from policies.rollout import Step, in_percent
+from policies.rollout import Step, taken_in
+from policies.routes import TenantName
 from proxy.mirror.seeds import KEY_BYTES
 
 
@@ -41,8 +42,8 @@ def check_rollouts(config: Config) -> Found:
 
 
 def _steps(config: Config, rollout: RolloutSection, path: str, movers: dict[str, str]) -> Found:
-    tenants: dict[str, Tenant] = {tenant.name: tenant for tenant in config.tenants}
-    inside: dict[str, int] = {}  # tenant → the step that takes it in
+    tenants = {tenant.name: tenant for tenant in config.tenants}
+    inside: dict[TenantName, int] = {}  # tenant → the step that takes it in
     widest: tuple[int, float] | None = None
     for at, one in enumerate(rollout.steps):
         where = f"{path}[{at}]"
@@ -63,8 +64,9 @@ def _steps(config: Config, rollout: RolloutSection, path: str, movers: dict[str,
             yield where, "takes nobody in, give it tenants or percent"
         else:
             yield from _named(config, tenants, one, where, inside)
-        for name in _taken(rollout, tenants, one):
-            inside.setdefault(name, at)
+        for name in taken_in(one, rollout=rollout.name, configured=list(tenants)):
+            if name in tenants:
+                inside.setdefault(name, at)
     taken: dict[tuple[int, str], list[str]] = {}
     for name, at in inside.items():
         owner = movers.setdefault(name, rollout.name)
@@ -79,7 +81,11 @@ def _steps(config: Config, rollout: RolloutSection, path: str, movers: dict[str,
 
 
 def _named(
-    config: Config, tenants: Mapping[str, Tenant], one: Step, where: str, inside: Mapping[str, int]
+    config: Config,
+    tenants: Mapping[TenantName, Tenant],
+    one: Step,
+    where: str,
+    inside: Mapping[TenantName, int],
 ) -> Found:
     for at, name in enumerate(one.tenants):
         place = f"{where}.tenants[{at}]"
@@ -101,9 +107,3 @@ def _countable(config: Config, where: str) -> Found:
         yield where, "counts configured tenants and there are none, name them under `tenants`"
     elif config.identity.tenant_header is None and not any(one.api_key_sha256 for one in config.tenants):
         yield where, "nothing identifies any tenant, set identity.tenant_header or their api_key_sha256"
-
-
-def _taken(rollout: RolloutSection, tenants: Mapping[str, Tenant], one: Step) -> list[str]:
-    if one.percent is None:
-        return [name for name in one.tenants if name in tenants]
-    return [name for name in tenants if in_percent(name, rollout.name, one.percent)]

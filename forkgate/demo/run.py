@@ -169,7 +169,8 @@ async def _until_ready(paths: StatePaths, serve: Child) -> None:
         serve.check()
         if paths.admin_socket.exists() and paths.listen.exists():
             async with AsyncDoor(paths.admin_socket) as door:
-                if await door.ready():
+                # Its first step is taken once the old pool has been looked at.
+                if await door.ready() and (await door.get(f"/v1/rollouts/{ROLLOUT}"))["state"] != "shadow":
                     return
         await asyncio.sleep(0.1)
     raise DemoError(f"forkgate was not ready within {READY_S:.0f} s; see {serve.log}")

@@ -70,7 +70,7 @@ class Actor:
             match effect:
                 case RollBack(latch=rollback) | SendHome(latch=rollback):
                     flips.append(self.spawn(self._publisher.roll_back(rollback, decided_s)))
-                    self._make_room(rollback)
+                    self.make_room(rollback)
                     self._tell_breach(rollback)
                 case MoveHome(rollout=rollout, pool=pool, by=by):
                     move: Coroutine[Any, Any, Any]
@@ -141,7 +141,7 @@ class Actor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _make_room(self, rollback: Latch) -> None:
+    def make_room(self, rollback: Latch) -> None:
         """The old pool gets live work back: before it does, shadows leave it. The flip is on its way to the
         disk already, and waits for none of them."""
         name = rollback.rollout

@@ -56,6 +56,7 @@ from policies.rollout import (
     RolloutState,
     SendHome,
     Stage,
+    come_home,
 )
 from policies.routes import RolloutName
 
@@ -273,7 +274,7 @@ class Checkpoints:
         state = msgspec.structs.replace(state, sent_home={**state.sent_home, **fresh.sent_home})
         if fresh.latch is not None:
             # What the gates said then is shown; the latch's own file decides.
-            state = msgspec.structs.replace(state, latch=fresh.latch, stage=Stage.ROLLED_BACK)
+            state = come_home(state, fresh.latch)
         self._desk.restore(state)
         return again
 

@@ -40,6 +40,7 @@ from policies.rollout import (
     RolloutState,
     SendHome,
     Tick,
+    come_home,
     concerns,
     resume,
     start,
@@ -91,14 +92,8 @@ class Desk:
         self._classifier = Classifier()
         self._declared: dict[str, str | None] = {pool.name: pool.environment_digest for pool in config.pools}
         for section in config.rollouts:
-            latched = latch.latched.get(section.name)
             plan = plan_of(section, policies[section.name], config)
-            state = start(plan, latched.rollback if latched else None)
-            home = {
-                TenantName(name): msgspec.structs.replace(one.rollback, tenant=TenantName(name))
-                for name, one in latch.tenants.get(section.name, {}).items()
-            }
-            self._states[section.name] = msgspec.structs.replace(state, sent_home=home)
+            self._states[section.name] = begun(plan, latch, config)
             self.tallies[section.name] = Tally()
             self.clusters[section.name] = Clusters()
 
@@ -245,12 +240,10 @@ class Desk:
         rollback = msgspec.structs.replace(rollback, durable=False)
         if rollback.tenant is not None:
             home = {**state.sent_home, rollback.tenant: rollback}
-            self._states[rollback.rollout] = msgspec.structs.replace(state, sent_home=home)
-            return
-        fresh = start(state.plan, rollback)
-        self._states[rollback.rollout] = msgspec.structs.replace(
-            fresh, sent_home=state.sent_home, sequence=state.sequence, evidence=state.evidence
-        )
+            state = msgspec.structs.replace(state, sent_home=home)
+        else:
+            state = come_home(state, rollback)
+        self._states[rollback.rollout] = state
 
     def mark_durable(self, name: str, durable: bool, tenant: str | None = None) -> None:
         """What became of a latch's write."""
@@ -341,6 +334,19 @@ class Desk:
 
 def _same_pools(one: RolloutPlan, other: RolloutPlan) -> bool:
     return (one.baseline, one.candidate) == (other.baseline, other.candidate)
+
+
+def begun(plan: RolloutPlan, latch: Latch, config: Config) -> RolloutState:
+    """The state of a rollout that no judge knew before, as far as the latch's file tells."""
+    latched = latch.latched.get(plan.name)
+    named = {one.name: (one.baseline, one.candidate) for one in config.rollouts}
+    others = latch.elsewhere(plan.name, (plan.baseline, plan.candidate), named)
+    state = start(plan, latched.rollback if latched else None, others)
+    home = {
+        TenantName(name): msgspec.structs.replace(one.rollback, tenant=TenantName(name))
+        for name, one in latch.tenants.get(plan.name, {}).items()
+    }
+    return msgspec.structs.replace(state, sent_home=home)
 
 
 def plan_of(section: RolloutSection, policy: Policy, config: Config) -> RolloutPlan:

@@ -18,12 +18,12 @@ from comparator.evidence.keys import SealedFileError, SealedKeyError, open_file
 from forkgate.config.model import Config
 from forkgate.config.policy import frozen, read_policies
 from forkgate.judge.checkpoint import PURPOSE, File
-from forkgate.judge.desk import plan_of
+from forkgate.judge.desk import begun, plan_of
 from forkgate.judge.plan_view import edit_view
 from forkgate.state.home import HomeUnclear, home_moved
 from forkgate.state.latch import Latch, LatchCorrupt, read_latch
 from forkgate.state.paths import StatePaths
-from policies.rollout import RolloutState, start
+from policies.rollout import RolloutState
 
 
 def edited(config: Config, paths: StatePaths, keys: Callable[[], Keyring]) -> list[dict[str, Any]]:
@@ -44,8 +44,9 @@ def edited(config: Config, paths: StatePaths, keys: Callable[[], Keyring]) -> li
         plan = plan_of(config.rollout(name), frozen(source).policy, config)
         state = states.pop(name, None)
         if state is None:
-            fresh = start(plan)
-            told.append({"name": name, "new": True, "gone": False, "place_after": fresh.place})
+            fresh = begun(plan, latch, config)
+            held = None if fresh.held is None else fresh.held.reason
+            told.append({"name": name, "new": True, "gone": False, "place_after": fresh.place, "held": held})
         else:
             told.append(edit_view(state, plan, time.time()))
     for name, state in states.items():

@@ -45,6 +45,7 @@ from policies.rollout import (
     CheckKind,
     Declined,
     Effect,
+    HoldCause,
     Lift,
     MoveHome,
     Pause,
@@ -146,6 +147,10 @@ class Judge:
     def begin(self) -> None:
         """Start what the rollouts, as they stand, begin with."""
         self._look()
+        for state in self.desk.states():
+            if state.held is not None and state.held.cause is HoldCause.LATCH:
+                extra = {"rollout": state.plan.name, "reason": state.held.reason}
+                log.error("rollout held until a person has looked", extra=extra)
         self._actor.obey(self.desk.begin(), time.monotonic())
 
     # -- proxy.link.ports.LinkSink ------------------------------------------------------------------------
@@ -176,8 +181,10 @@ class Judge:
                 "an edge was told of a rollback without a latch: it stands",
                 extra={"rollout": name, "tenant": rollback.tenant, "edge": edge.incarnation},
             )
+            had_moved = self.desk.state(name).stage is Stage.PROMOTED
             self.desk.latched(rollback)
             self.writer.note(snapshot(self.desk.state(name), time.time()))
+            self._actor.make_room(rollback)
             if rollback.tenant is not None:
                 self._actor.spawn(
                     self.publisher.publish(f"rollback of {rollback.tenant} in {name}: {reason}")
@@ -187,6 +194,8 @@ class Judge:
                 self.starts.stop(name, reason)
             self._actor.spawn(self._mirror.stop_rollout(name, reason))
             self._actor.spawn(self.publisher.publish(f"rollback of {name}: {reason}"))
+            if had_moved:
+                self._take(self.desk.home_moved(None, time.time(), but=name))
 
     def edge_gone(self, edge: EdgeIdentity, final: EdgeCounts) -> None:
         log.info(
@@ -250,6 +259,8 @@ class Judge:
         self._take(self.desk.pool_seen(pool, ready, reason, time.time()))
         news, self._pool_news = self._pool_news, asyncio.Event()
         news.set()
+        # What waited for this look alone need not wait for the next second.
+        self._take(self.desk.tick(time.time(), self._withheld))
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -556,10 +567,25 @@ class Judge:
             latched = state.stage is Stage.ROLLED_BACK and name in keeper.latch.latched
             if state.stage is Stage.ROLLED_BACK:
                 await self._end_what_was_spared(name)
+            if state.held is not None and state.held.cause is HoldCause.LATCH:
+                await self._open_elsewhere(state, lift)
         if latched:
-            written = await self.publisher.lift(name, lift.why, lift.unix_s, lift.tenant)
-            if not written.durable:
-                raise LatchUnwritableError(written.error or "the disk refused")
+            await self._open(name, lift.tenant, lift)
+
+    async def _open_elsewhere(self, state: RolloutState, lift: Lift) -> None:
+        """What stood in this rollout's way under names that the configuration gives to none: nobody else can
+        lift it."""
+        plan = state.plan
+        named = {one.plan.name: (one.plan.baseline, one.plan.candidate) for one in self.desk.states()}
+        latch = self.publisher.keeper.latch
+        for rollback in latch.elsewhere(plan.name, (plan.baseline, plan.candidate), named):
+            if rollback.rollout not in named:
+                await self._open(rollback.rollout, rollback.tenant, lift)
+
+    async def _open(self, rollout: str, tenant: str | None, lift: Lift) -> None:
+        written = await self.publisher.lift(rollout, lift.why, lift.unix_s, tenant)
+        if not written.durable:
+            raise LatchUnwritableError(written.error or "the disk refused")
 
     async def _end_what_was_spared(self, name: str) -> None:
         """The pair that decided a rollback must not decide the next one: it ends while the latch still

@@ -84,15 +84,8 @@ _Place = tuple[Stage, int, ShadowStage | Widening | Observing | None]
 def _places(plan: RolloutPlan) -> Iterable[_Place]:
     if plan.start is StartBy.COMMAND:
         yield Stage.PENDING, 0, None
-    for check in plan.checks:
-        yield Stage(check), 0, None
-    if not (plan.steps and plan.shadow_stage.skip):
-        yield Stage.SHADOW, 0, plan.shadow_stage
-    for index, step in enumerate(plan.steps):
-        yield Stage.CANARY, index, step
-    if plan.whole:
-        yield Stage.OBSERVING, 0, plan.observe
-        yield Stage.PROMOTED, 0, None
+    for stage, step in plan.places:
+        yield stage, step, plan.leaving(stage, step)
 
 
 _ORDER = list(Stage)
@@ -113,6 +106,7 @@ def _step(
         "standing": standing,
         "tenants": list(leaving.tenants) if isinstance(leaving, Widening) else None,
         "advance": None if leaving is None else leaving.advance.value,
+        "judged": state.plan.judges(stage),
         "pairs": None,
         "minimum_pairs": None if leaving is None else leaving.minimum_pairs,
         "lasted_s": None,

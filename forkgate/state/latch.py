@@ -18,13 +18,14 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from policies.rollout import Latch as Rollback
 from policies.rollout import Stage
-from policies.routes import RolloutName
+from policies.routes import PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
 
 SLOT_BYTES = 65_536
@@ -107,7 +108,8 @@ class Latch(msgspec.Struct, frozen=True, kw_only=True):
         """This latch with one more tenant at home. The first reason stands."""
         its = self.tenants.get(rollback.rollout, {})
         if tenant not in its:
-            its = {**its, tenant: Latched(rollback=rollback, epoch=epoch)}
+            mine = msgspec.structs.replace(rollback, tenant=TenantName(tenant))
+            its = {**its, tenant: Latched(rollback=mine, epoch=epoch)}
         tenants = {**self.tenants, rollback.rollout: its}
         return msgspec.structs.replace(self, epoch=max(self.epoch, epoch), tenants=tenants)
 
@@ -128,10 +130,41 @@ class Latch(msgspec.Struct, frozen=True, kw_only=True):
         lifted = (*self.lifted, one)[-MAX_LIFTED:]
         return msgspec.structs.replace(self, latched=latched, tenants=tenants, lifted=lifted)
 
+    def elsewhere(
+        self,
+        name: str,
+        pools: tuple[PoolName, PoolName],
+        named: Mapping[RolloutName, tuple[PoolName, PoolName]],
+    ) -> tuple[Rollback, ...]:
+        """Rollbacks, of rollouts and of single tenants, of these pools that stand under another name.
+
+        Args:
+            pools: baseline and candidate.
+            named: the same of every rollout that the configuration names, for a latch that does not tell. One
+                that nobody knows may be of these.
+        """
+        found = [one.rollback for one in self.latched.values()]
+        for its in self.tenants.values():
+            found += [
+                msgspec.structs.replace(one.rollback, tenant=TenantName(tenant))
+                for tenant, one in its.items()
+            ]
+        return tuple(
+            one
+            for one in found
+            if one.rollout != name and (_told_pools(one) or named.get(one.rollout, pools)) == pools
+        )
+
     def with_home(self, moved: Moved | None) -> Latch:
         """This latch with home there; None: where the configuration says."""
         epoch = self.epoch if moved is None else max(self.epoch, moved.epoch)
         return msgspec.structs.replace(self, epoch=epoch, moved=moved)
+
+
+def _told_pools(rollback: Rollback) -> tuple[PoolName, PoolName] | None:
+    if rollback.baseline is None or rollback.candidate is None:
+        return None
+    return rollback.baseline, rollback.candidate
 
 
 def _without(tenants: dict[str, dict[str, Latched]], rollout: str) -> dict[str, dict[str, Latched]]:

@@ -124,6 +124,7 @@ from policies.rollout.plan import (
     Widening,
     in_percent,
     steps_of,
+    taken_in,
 )
 from policies.rollout.table import QUIET, TABLE, step
 from policies.rollout.values import (
@@ -137,6 +138,7 @@ from policies.rollout.values import (
     Said,
     SuiteFound,
     TenantState,
+    come_home,
     initial_gates,
     start,
 )
@@ -202,6 +204,7 @@ __all__ = [
     "Unlatch",
     "Widening",
     "blocked_by",
+    "come_home",
     "concerns",
     "in_percent",
     "initial_gates",
@@ -210,6 +213,7 @@ __all__ = [
     "start",
     "step",
     "steps_of",
+    "taken_in",
     "time_in_stage",
     "to_do",
     "waits_for",

@@ -14,6 +14,9 @@ A step out is taken by a person's :class:`~policies.rollout.events.Advance` or, 
   was declared;
 - home is where this rollout found it, and nobody was sent there for whom the promotion would move it.
 
+A shadow stage that is skipped waits for the last three kinds alone, and is left by a tick: the first step is
+taken like every other, once somebody has looked at the pool that it might have to go back to.
+
 What is cheap is asked first, since a tick asks once a second.
 """
 
@@ -22,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.gates.base import needs_canary
-from policies.rollout.plan import CHECK_STAGES, AdvanceBy, Stage
+from policies.rollout.plan import CHECK_STAGES, JUDGED_STAGES, AdvanceBy, Place, Stage
 from policies.rollout.values import RolloutState
 from policies.verdict import Answer
 
@@ -30,20 +33,10 @@ DIGEST = "environment_digest"
 """The fact that tells which environment an endpoint is."""
 
 
-def next_place(state: RolloutState) -> tuple[Stage, int] | None:
-    """The stage, and for a canary the step's index, that follow; None where nothing does."""
-    plan = state.plan
-    match state.stage:
-        case Stage.SHADOW if plan.steps:
-            return Stage.CANARY, 0
-        case Stage.CANARY if state.step + 1 < len(plan.steps):
-            return Stage.CANARY, state.step + 1
-        case Stage.CANARY if plan.whole:
-            return Stage.OBSERVING, state.step
-        case Stage.OBSERVING if plan.whole:
-            return Stage.PROMOTED, state.step
-        case _:
-            return None
+def next_place(state: RolloutState) -> Place | None:
+    """The stage, and for a canary the step's index, that a judged stage leads to; None where nothing
+    follows."""
+    return state.plan.following(state.stage, state.step) if state.stage in JUDGED_STAGES else None
 
 
 def blocked_by(state: RolloutState, unix_s: float) -> tuple[str, ...]:
@@ -95,7 +88,8 @@ def _blocks(state: RolloutState, unix_s: float) -> Iterator[str]:
         yield f"{state.pairs} of {leaving.minimum_pairs} requests were compared in this stage"
     if (lasted_s := time_in_stage(state, unix_s)) < leaving.minimum_s:
         yield f"it has lasted {lasted_s:.0f} of {leaving.minimum_s:.0f} s"
-    for name in state.plan.suites:
+    judged = state.plan.judges(state.stage)
+    for name in state.plan.suites if judged else ():
         if name not in state.suites:
             yield f"suite {name} was not asked to its end in this stage"
     yield from _pool(state)
@@ -105,7 +99,8 @@ def _blocks(state: RolloutState, unix_s: float) -> Iterator[str]:
     if state.stage is Stage.OBSERVING and state.sent_home:
         # The candidate would become their home too.
         yield f"sent home: {', '.join(sorted(state.sent_home))}. Lift each of them, or roll all of it back"
-    yield from _gates(state)
+    if judged:
+        yield from _gates(state)
 
 
 def _not_judged(state: RolloutState) -> str:

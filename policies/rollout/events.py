@@ -109,66 +109,49 @@ class Configured(msgspec.Struct, frozen=True, kw_only=True):
 # --- events: what a person did
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's word, as every one of them is told."""
+
+    who: str
+    why: str
+    unix_s: float
+
+
+class Start(Spoken, frozen=True, kw_only=True):
     """Begin a rollout that is pending, or one that was aborted, from nothing."""
 
-    who: str
-    why: str
-    unix_s: float
 
-
-class Pause(msgspec.Struct, frozen=True, kw_only=True):
+class Pause(Spoken, frozen=True, kw_only=True):
     """Traffic, copies and gates go on; nothing advances until a resume, and a breach still rolls back."""
 
-    who: str
-    why: str
-    unix_s: float
 
-
-class Resume(msgspec.Struct, frozen=True, kw_only=True):
+class Resume(Spoken, frozen=True, kw_only=True):
     """The end of a pause; evidence counts on."""
 
-    who: str
-    why: str
-    unix_s: float
 
-
-class Advance(msgspec.Struct, frozen=True, kw_only=True):
+class Advance(Spoken, frozen=True, kw_only=True):
     """Leave the stage for the next. Declined, with what is missing, unless every condition holds."""
 
-    who: str
-    why: str
     look: str | None = None
     """The stage that is to be left, as :attr:`RolloutState.look` told the person: said twice, it moves once.
     None: whatever it stands in."""
-    unix_s: float
 
 
-class RollBackNow(msgspec.Struct, frozen=True, kw_only=True):
+class RollBackNow(Spoken, frozen=True, kw_only=True):
     """Home at once, latched like a breach. ``tenant``: only that one's traffic."""
 
-    who: str
-    why: str
     tenant: TenantName | None = None
-    unix_s: float
 
 
-class Abort(msgspec.Struct, frozen=True, kw_only=True):
+class Abort(Spoken, frozen=True, kw_only=True):
     """End the rollout: all traffic home, no latch. It begins again by :class:`Start` alone."""
 
-    who: str
-    why: str
-    unix_s: float
 
-
-class Lift(msgspec.Struct, frozen=True, kw_only=True):
+class Lift(Spoken, frozen=True, kw_only=True):
     """A person lets a rolled-back (or held) rollout start again; or, with ``tenant``, one tenant that was
     sent home."""
 
-    who: str
-    why: str
     tenant: TenantName | None = None
-    unix_s: float
 
 
 Event = (

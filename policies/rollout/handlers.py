@@ -16,7 +16,7 @@ from policies.rollout.events import (
     SuiteDone,
 )
 from policies.rollout.judging import Result, hold
-from policies.rollout.moving import enter
+from policies.rollout.moving import after_check, enter
 from policies.rollout.plan import ENDED_STAGES, RolloutPlan, Stage
 from policies.rollout.values import (
     CheckAnswer,
@@ -56,7 +56,7 @@ def take_check(state: RolloutState, event: CheckDone) -> Result:
         return state, (log,)  # something else is to be looked at first; the lift makes the check again
     if state.paused is not None:
         return state, (log,)  # the end of the pause leads on
-    after, effects = enter(state, state.plan.after(state.stage), said, event.unix_s)
+    after, effects = enter(state, after_check(state), said, event.unix_s)
     return after, (log, *effects)
 
 
@@ -194,6 +194,8 @@ def take_config(state: RolloutState, event: Configured) -> Result:
     )
     if state.stage in (Stage.CANARY, Stage.OBSERVING) and not new.steps:
         return enter(state, Stage.SHADOW, f"{cause}: it has no steps any more", event.unix_s)
+    if new.judges(state.stage) and not old.judges(state.stage):
+        return enter(state, state.stage, f"{cause}: it skips {state.stage} no more", event.unix_s)
     return state, (Publish(rollout=old.name, cause=cause),)
 
 

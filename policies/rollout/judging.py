@@ -26,8 +26,8 @@ from policies.gates import GateState
 from policies.gates.base import Evidence, Gate
 from policies.policy import Level, OnFail
 from policies.rollout.events import Effect, Hold, Log, MoveHome, Observed, RollBack, SendHome
-from policies.rollout.plan import MOVED_STAGES, RolloutPlan, Stage
-from policies.rollout.values import Held, HoldCause, Latch, RolloutState, TenantState
+from policies.rollout.plan import RolloutPlan, Stage
+from policies.rollout.values import Held, HoldCause, Latch, RolloutState, TenantState, come_home
 from policies.routes import TenantName
 from policies.verdict import Answer, Verdict
 
@@ -92,37 +92,20 @@ def roll_back(
     Args:
         who: the person who said so; None for a gate.
     """
-    latch = Latch(
-        rollout=state.plan.name,
-        verdict=verdict,
-        policy_digest=state.plan.policy.digest,
-        from_stage=state.stage,
-        unix_s=unix_s,
-        who=who,
-    )
+    latch = _latch(state, verdict, unix_s, who)
     effects: tuple[Effect, ...] = (RollBack(latch=latch),)
     if state.stage is Stage.PROMOTED:
         effects += (MoveHome(rollout=state.plan.name, pool=state.plan.baseline, by=None),)
-    return msgspec.structs.replace(
-        state, stage=Stage.ROLLED_BACK, latch=latch, moved=(), left=state.on_candidate
-    ), effects
+    return come_home(state, latch), effects
 
 
 def send_home(
     state: RolloutState, tenant: TenantName, verdict: Verdict, unix_s: float, who: str | None = None
 ) -> tuple[RolloutState, tuple[Effect, ...]]:
     """One tenant home, latched; or all of them, when that makes too many."""
-    latch = Latch(
-        rollout=state.plan.name,
-        verdict=verdict,
-        policy_digest=state.plan.policy.digest,
-        from_stage=state.stage,
-        unix_s=unix_s,
-        tenant=tenant,
-        who=who,
-    )
+    latch = _latch(state, verdict, unix_s, who, tenant)
     after = msgspec.structs.replace(state, sent_home={**state.sent_home, tenant: latch})
-    inside = _inside(state)
+    inside = state.inside
     home = [name for name in inside if name in after.sent_home]
     allowed = state.plan.max_tenants_home
     if len(home) <= (len(inside) // 2 if allowed is None else allowed):
@@ -135,11 +118,21 @@ def send_home(
     return roll_back(state, msgspec.structs.replace(verdict, reason=reason), unix_s, who)
 
 
-def _inside(state: RolloutState) -> tuple[TenantName, ...]:
-    """Tenants of whom too many may be home: the step's, or before the first one its."""
-    if state.stage in MOVED_STAGES:
-        return state.moved
-    return state.plan.steps[0].tenants if state.plan.steps else ()
+def _latch(
+    state: RolloutState, verdict: Verdict, unix_s: float, who: str | None, tenant: TenantName | None = None
+) -> Latch:
+    plan = state.plan
+    return Latch(
+        rollout=plan.name,
+        verdict=verdict,
+        policy_digest=plan.policy.digest,
+        from_stage=state.stage,
+        unix_s=unix_s,
+        tenant=tenant,
+        baseline=plan.baseline,
+        candidate=plan.candidate,
+        who=who,
+    )
 
 
 _Changed = list[tuple[str, TenantName | None]]

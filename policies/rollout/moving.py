@@ -19,7 +19,7 @@ from policies.rollout.events import (
     Tick,
 )
 from policies.rollout.judging import Result
-from policies.rollout.plan import CHECK_STAGES, JUDGED_STAGES, AdvanceBy, CheckKind, Stage
+from policies.rollout.plan import CHECK_STAGES, AdvanceBy, CheckKind, Stage
 from policies.rollout.values import HoldCause, RolloutState
 
 
@@ -36,9 +36,16 @@ def to_do(state: RolloutState) -> tuple[Effect, ...]:
         # One that has passed waits for the end of a pause.
         return () if found is not None else (RunCheck(rollout=plan.name, kind=kind),)
     missing = tuple(name for name in plan.suites if name not in state.suites)
-    if state.stage not in JUDGED_STAGES or not missing:
+    if not plan.judges(state.stage) or not missing:
         return ()
     return (RunSuites(rollout=plan.name, look=state.look, suites=missing),)
+
+
+def after_check(state: RolloutState) -> Stage:
+    """The stage that follows a check's."""
+    place = state.plan.following(state.stage)
+    assert place is not None, "the shadow stage follows every check"
+    return place[0]
 
 
 def enter(state: RolloutState, stage: Stage, cause: str, unix_s: float, step: int = 0) -> Result:
@@ -63,7 +70,7 @@ def enter(state: RolloutState, stage: Stage, cause: str, unix_s: float, step: in
         suites={},
         pairs=0,
         entered_unix_s=unix_s,
-        looks=state.looks + (stage in JUDGED_STAGES),
+        looks=state.looks + plan.judges(stage),
     )
     moves = Moved(rollout=plan.name, before=state.place, after=after.place, cause=cause)
     return after, (Publish(rollout=plan.name, cause=cause), moves, *to_do(after))
@@ -89,7 +96,7 @@ def tick(state: RolloutState, event: Tick) -> Result:
     """Leave the stage if it leaves by itself and nothing stands in its way."""
     if not state.entered_unix_s:
         # A state made without a clock: its stage lasts from the first that tells.
-        return msgspec.structs.replace(state, entered_unix_s=event.unix_s), ()
+        state = msgspec.structs.replace(state, entered_unix_s=event.unix_s)
     leaving = state.leaving
     if leaving is None or leaving.advance is not AdvanceBy.GATES or next_place(state) is None:
         return state, ()

@@ -27,7 +27,7 @@ from policies.rollout.events import (
     Unlatch,
 )
 from policies.rollout.judging import Result, roll_back, send_home
-from policies.rollout.moving import enter, to_do
+from policies.rollout.moving import after_check, enter, to_do
 from policies.rollout.plan import CHECK_STAGES, CheckKind, Stage
 from policies.rollout.values import CheckAnswer, RolloutState, Said, standing
 from policies.routes import TenantName
@@ -87,7 +87,7 @@ def end_pause(state: RolloutState, event: Resume) -> Result:
     if state.stage in CHECK_STAGES and state.held is None:
         found = state.checks.get(CheckKind(state.stage))
         if found is not None and found.answer is CheckAnswer.PASSED:
-            after, effects = enter(after, state.plan.after(state.stage), cause, event.unix_s)
+            after, effects = enter(after, after_check(state), cause, event.unix_s)
             return after, (log, *effects)
     return after, (log,)
 
@@ -180,7 +180,7 @@ def lift_hold(state: RolloutState, event: Lift) -> Result:
     if stage is Stage.PENDING:
         stage = plan.first_stage
     elif stage in CHECK_STAGES and CheckKind(stage) not in plan.checks:
-        stage = plan.after(stage)  # the configuration wants this check no more
+        stage = after_check(state)  # the configuration wants this check no more
     after = _anew(state, stage, event.unix_s)
     if stage is state.stage:
         after = msgspec.structs.replace(after, step=state.step, moved=state.moved)

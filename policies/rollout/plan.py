@@ -84,7 +84,8 @@ class ShadowStage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """When the shadow stage, in which copies are compared and nobody's traffic has moved, may be left."""
 
     skip: bool = False
-    """Go from the checks to the first step at once. Copies are compared there too, beside live traffic."""
+    """Leave it by itself as soon as the old pool could take everything back: no copies, time, suites or gates
+    are waited for. Copies are compared in the first step too, beside live traffic."""
     minimum_pairs: Annotated[int, Meta(ge=0)] = 0
     """Compared requests in this stage, before it may be left."""
     minimum_s: Annotated[float, Meta(ge=0)] = 0.0
@@ -148,6 +149,9 @@ class Widening(msgspec.Struct, frozen=True, kw_only=True):
 
 Leaving = ShadowStage | Widening | Observing
 """What a judged stage is left under."""
+Place = tuple[Stage, int]
+"""A stage, and of a canary the step's index."""
+_ORDER = {stage: number for number, stage in enumerate(Stage)}
 
 
 def in_percent(tenant: str, rollout: str, percent: float) -> bool:
@@ -164,6 +168,17 @@ def in_percent(tenant: str, rollout: str, percent: float) -> bool:
     return int.from_bytes(drawn, "big") / 2**64 < percent / 100.0
 
 
+def taken_in(step: Step, *, rollout: RolloutName, configured: Sequence[TenantName]) -> list[TenantName]:
+    """Whom a step takes in, by name.
+
+    Args:
+        configured: tenants of the configuration, in its order; what percent counts.
+    """
+    if step.percent is None:
+        return list(step.tenants)
+    return [name for name in configured if in_percent(name, rollout, step.percent)]
+
+
 def steps_of(
     steps: Sequence[Step], *, rollout: RolloutName, configured: Sequence[TenantName]
 ) -> tuple[Widening, ...]:
@@ -175,11 +190,7 @@ def steps_of(
     widened: list[Widening] = []
     inside: dict[TenantName, None] = {}
     for one in steps:
-        if one.percent is not None:
-            mine = [name for name in configured if in_percent(name, rollout, one.percent)]
-        else:
-            mine = list(one.tenants)
-        inside |= dict.fromkeys(mine)
+        inside |= dict.fromkeys(taken_in(one, rollout=rollout, configured=configured))
         widened.append(
             Widening(
                 tenants=tuple(inside),
@@ -210,6 +221,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """To pass, in this order, before any traffic is copied."""
     start: StartBy = StartBy.LOAD
     shadow_stage: ShadowStage = ShadowStage()
+    """One that is skipped has no other condition than the skip: whatever else it says is left out."""
     steps: tuple[Widening, ...] = ()
     """Canary steps, each with everybody of the one before; none: copies only, and nothing ever moves."""
     observe: Observing = Observing()
@@ -234,6 +246,9 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         # Once a plan: a verdict is asked for after every item of evidence.
         shares = shares_of(self.policy.alpha, self.policy.gates)
         msgspec.structs.force_setattr(self, "shares", shares)
+        if self.skips_shadow:
+            at_once = ShadowStage(skip=True, advance=AdvanceBy.GATES)
+            msgspec.structs.force_setattr(self, "shadow_stage", at_once)
 
     @property
     def suites(self) -> dict[str, str]:
@@ -251,17 +266,45 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return bool(self.steps) and self.steps[-1].whole
 
     @property
-    def traffic_stage(self) -> Stage:
-        """Where it goes once its checks have passed."""
-        return Stage.CANARY if self.steps and self.shadow_stage.skip else Stage.SHADOW
+    def skips_shadow(self) -> bool:
+        """Its shadow stage is but the place where it waits for the first look at the old pool."""
+        return self.shadow_stage.skip and bool(self.steps)
+
+    def judges(self, stage: Stage) -> bool:
+        """Whether its suites are asked in this stage, and its gates have to pass before it is left."""
+        return stage in JUDGED_STAGES and not (stage is Stage.SHADOW and self.skips_shadow)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every place on its way, in order, once it was started."""
+        last = len(self.steps) - 1
+        end = ((Stage.OBSERVING, last), (Stage.PROMOTED, last)) if self.whole else ()
+        checks = ((Stage(kind), 0) for kind in self.checks)
+        canary = ((Stage.CANARY, index) for index in range(len(self.steps)))
+        return (*checks, (Stage.SHADOW, 0), *canary, *end)
 
     @property
     def first_stage(self) -> Stage:
         """Where it goes when it is started."""
-        return Stage(self.checks[0]) if self.checks else self.traffic_stage
+        return self.places[0][0]
 
-    def after(self, check: Stage) -> Stage:
-        """The stage that follows a check's."""
-        kinds = list(CheckKind)
-        later = [kind for kind in self.checks if kinds.index(kind) > kinds.index(CheckKind(check))]
-        return Stage(later[0]) if later else self.traffic_stage
+    def following(self, stage: Stage, step: int = 0) -> Place | None:
+        """The place after this one, which an edit may have taken out of the plan; None where nothing
+        follows."""
+        here = _ORDER[stage], step if stage is Stage.CANARY else 0
+        for place in self.places:
+            if (_ORDER[place[0]], place[1] if place[0] is Stage.CANARY else 0) > here:
+                return place
+        return None
+
+    def leaving(self, stage: Stage, step: int = 0) -> Leaving | None:
+        """What a place is left under; None where it is left otherwise, or never."""
+        match stage:
+            case Stage.SHADOW:
+                return self.shadow_stage
+            case Stage.CANARY if self.steps:
+                return self.steps[min(step, len(self.steps) - 1)]
+            case Stage.OBSERVING:
+                return self.observe
+            case _:
+                return None

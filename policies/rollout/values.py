@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -71,6 +72,7 @@ class HoldCause(enum.StrEnum):
     ENCODING = "encoding"  # the pools read one request as different tokens
     CONFIGURATION = "configuration"  # what is frozen was changed
     ENVIRONMENT = "environment"  # an engine is another one than before, in mid-rollout
+    LATCH = "latch"  # it would have begun by itself, and its pools stand rolled back under another name
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,10 @@ class Latch(msgspec.Struct, frozen=True, kw_only=True):
     """When the deciding evidence was taken in, by the judge's clock."""
     tenant: TenantName | None = None
     """Only this one is home; None: the whole rollout."""
+    baseline: PoolName | None = None
+    """With :attr:`candidate` the pools, by which the rollback is known under another name; None where whoever
+    wrote it down did not tell."""
+    candidate: PoolName | None = None
     who: str | None = None
     """The person who rolled it back; None: a gate did."""
     durable: bool = False
@@ -220,15 +226,7 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def leaving(self) -> Leaving | None:
         """What the present stage is left under; None where it is left otherwise, or never."""
-        match self.stage:
-            case Stage.SHADOW:
-                return self.plan.shadow_stage
-            case Stage.CANARY:
-                return self.widening
-            case Stage.OBSERVING:
-                return self.plan.observe
-            case _:
-                return None
+        return self.plan.leaving(self.stage, self.step)
 
     @property
     def place(self) -> str:
@@ -284,27 +282,61 @@ class RolloutState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return min(each, key=lambda verdict: _WORST.index(verdict.answer))
 
     @property
-    def counted(self) -> tuple[TenantName, ...]:
-        """Tenants whose own gates have to pass before the present stage is left: those on the candidate, and
-        before anybody is there, those of the first step."""
+    def inside(self) -> tuple[TenantName, ...]:
+        """Tenants whom the present stage is about, those sent home included: whom a step moved, and before
+        the first one, whom it will."""
         if self.stage in MOVED_STAGES:
-            inside = self.moved
-        else:
-            inside = self.plan.steps[0].tenants if self.plan.steps else ()
-        return tuple(name for name in inside if name not in self.sent_home)
+            return self.moved
+        return self.plan.steps[0].tenants if self.plan.steps else ()
+
+    @property
+    def counted(self) -> tuple[TenantName, ...]:
+        """Tenants whose own gates have to pass before the present stage is left."""
+        return tuple(name for name in self.inside if name not in self.sent_home)
 
 
 _WORST = (Answer.FAIL, Answer.ERROR, Answer.INCONCLUSIVE, Answer.PASS)
 
 
-def start(plan: RolloutPlan, latch: Latch | None = None) -> RolloutState:
+def start(plan: RolloutPlan, latch: Latch | None = None, elsewhere: Sequence[Latch] = ()) -> RolloutState:
     """The state before any evidence; with the latch that a restart found, rolled back.
 
     It waits for a person unless the plan starts on load. What a stage starts with is told by
     :func:`policies.rollout.to_do`.
+
+    Args:
+        elsewhere: rollbacks of these pools that stand under other names. A file that calls a rollout by
+            another name lifts none of them, so nothing begins by itself.
     """
-    first = plan.first_stage if plan.start is StartBy.LOAD else Stage.PENDING
-    return standing(plan, first if latch is None else Stage.ROLLED_BACK, latch=latch)
+    if latch is not None:
+        return standing(plan, Stage.ROLLED_BACK, latch=latch)
+    if plan.start is not StartBy.LOAD:
+        return standing(plan, Stage.PENDING)
+    if elsewhere:
+        held = Held(cause=HoldCause.LATCH, reason=_under_another_name(plan, elsewhere))
+        return msgspec.structs.replace(standing(plan, Stage.PENDING), held=held)
+    return standing(plan, plan.first_stage)
+
+
+def _under_another_name(plan: RolloutPlan, latches: Sequence[Latch]) -> str:
+    first, more = latches[0], len(latches) - 1
+    pools = f"{plan.baseline} → {plan.candidate}"
+    if first.tenant is None:
+        what = f"rollout {first.rollout} is rolled back"
+    else:
+        what = f"tenant {first.tenant} of rollout {first.rollout} was sent home"
+    whose = f"of the same pools ({pools})" if first.candidate is not None else f"of {pools}, for all we know"
+    others = f", and {more} more like it" if more else ""
+    return (
+        f"`start: on_load` does not begin it: {what}, {whose}{others}: {first.verdict.reason}. Another name "
+        f"in the file lifts nothing; if it is safe to go on, `forkgate rollout lift {plan.name}` begins it"
+    )
+
+
+def come_home(state: RolloutState, latch: Latch) -> RolloutState:
+    """Rolled back by this latch, whoever knew of it: a gate, a person, the latch's file, an edge."""
+    left = state.left if state.stage in ENDED_STAGES else state.on_candidate
+    return msgspec.structs.replace(state, stage=Stage.ROLLED_BACK, latch=latch, moved=(), left=left)
 
 
 def standing(plan: RolloutPlan, stage: Stage, latch: Latch | None = None) -> RolloutState:
@@ -314,8 +346,7 @@ def standing(plan: RolloutPlan, stage: Stage, latch: Latch | None = None) -> Rol
         stage=stage,
         gates=initial_gates(plan),
         latch=latch,
-        looks=1 if stage in JUDGED_STAGES else 0,
-        moved=plan.steps[0].tenants if stage is Stage.CANARY else (),
+        looks=int(plan.judges(stage)),
     )
 
 

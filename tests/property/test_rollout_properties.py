@@ -55,13 +55,13 @@ from policies.rollout import (
     next_place,
     start,
     step,
-    steps_of,
     to_do,
     waits_for,
 )
-from policies.routes import Pool, PoolName, RolloutName, TenantName
+from policies.routes import PoolName, RolloutName
 from policies.tables import route_table
 from tests.support.exchanges import comparison, live, pair
+from tests.support.plans import POOLS, TENANTS, plan_of
 
 POLICIES = [
     load_policy(
@@ -112,13 +112,7 @@ ITEMS = st.sampled_from(
 )
 
 
-POOLS = (
-    Pool(name=PoolName("old"), endpoints=("http://127.0.0.1:1",)),
-    Pool(name=PoolName("new"), endpoints=("http://127.0.0.1:2",)),
-)
-
-
-TENANTS = tuple(TenantName(name) for name in ("acme", "globex", "initech"))
+TENANTS = TENANTS[:3]
 ROADS = (
     (),
     (Step(tenants=("acme",), advance=AdvanceBy.GATES),),
@@ -134,17 +128,13 @@ ROADS = (
 def plan(
     policy: int, road: int, checks: tuple[CheckKind, ...] = (), skip: bool = True, asked: bool = False
 ) -> RolloutPlan:
-    name = RolloutName("old-to-new")
-    return RolloutPlan(
-        name=name,
-        baseline=PoolName("old"),
-        candidate=PoolName("new"),
-        policy=POLICIES[policy],
-        percent=5.0,
+    return plan_of(
+        POLICIES[policy],
+        ROADS[road],
+        configured=TENANTS,
         checks=checks,
         start=StartBy.COMMAND if asked else StartBy.LOAD,
         shadow_stage=ShadowStage(skip=skip, advance=AdvanceBy.GATES),
-        steps=steps_of(ROADS[road], rollout=name, configured=TENANTS),
         observe=Observing(minimum_s=5.0, advance=AdvanceBy.GATES),
         pool_proof=road == 3,
     )

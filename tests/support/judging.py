@@ -185,7 +185,12 @@ class Bench:
         checks: bool = False,
         keys: Keyring = NO_KEYS,
         kept: Kept = Kept.FULL,
+        looked_at: bool = True,
     ) -> None:
+        """
+        Args:
+            looked_at: old pools have been found ready as the test begins.
+        """
         self.paths = StatePaths(state_dir)
         self.paths.create()
         self.config = config(state_dir, checks=checks)
@@ -198,6 +203,7 @@ class Bench:
         self._acknowledge_s = acknowledge_s
         self._epoch = epoch
         self._keys, self._kept_as = keys, kept
+        self._looked_at = looked_at
 
     async def __aenter__(self) -> Bench:
         names = [rollout.name for rollout in self.config.rollouts]
@@ -223,9 +229,14 @@ class Bench:
         self.starts = Starts(self.checks, self.suites, {}, self._kept, self.judge)
         self.judge.attach(self.mirror, self.starts)
         self.judge.begin()
-        for pool in dict.fromkeys(rollout.baseline for rollout in self.config.rollouts):
+        for pool in dict.fromkeys(rollout.baseline for rollout in self.config.rollouts if self._looked_at):
             # Nobody watches old pools here; a judge of its own has `PoolWatch` for it.
             self.judge.pool_seen(pool, True, "1 of 1 endpoints answers")
+        # One that skips its shadow stage has left it now; what follows is the test's.
+        await self.judge.settle(PATIENCE_S)
+        self.server.tables.clear()
+        self.server.flips.clear()
+        self.mirror.resumed.clear()
         return self
 
     async def _kept(self, rollout: str, digest: str, stage: str) -> Collection[tuple[str, int]]:
@@ -243,13 +254,15 @@ class Bench:
         return await self.judge.act(name, event)
 
     async def lift(self, name: str, who: str, why: str, tenant: str | None = None) -> bool:
-        """Lift it. False when the disk would not let go of the latch."""
+        """Lift it, and let a second pass. False when the disk would not let go of the latch."""
         whom = None if tenant is None else TenantName(tenant)
         try:
             blocked = await self.judge.act(name, Lift(who=who, why=why, tenant=whom, unix_s=time.time()))
         except LatchUnwritableError:
             return False
         assert not blocked, blocked
+        self.judge.tick()
+        await self.judge.settle(PATIENCE_S)
         return True
 
     def _observed(self) -> Observed:

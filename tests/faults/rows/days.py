@@ -88,6 +88,8 @@ class Day:
         self.ledger = JudgeLedger()
         self.draw = random.Random(SEED)
         self.unix_s = float(BEGIN_S)
+        self.desk.pool_seen("old", True, "it answers", self.unix_s)
+        self.desk.tick(self.unix_s)
         self.budget = TokenBudget(
             MirrorSettings(tokens_per_day=TOKENS_PER_DAY, tokens_per_second=TOKENS_PER_S),
             lambda: self.unix_s - BEGIN_S,

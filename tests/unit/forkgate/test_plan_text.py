@@ -13,13 +13,13 @@ from policies.rollout import (
     RollBackNow,
     RolloutPlan,
     ShadowStage,
-    Stage,
     StartBy,
     Widening,
     start,
     step,
 )
 from policies.routes import TenantName
+from tests.support.plans import in_first_step
 from tests.unit.policies.test_rollout import plan
 
 ACME, GLOBEX = TenantName("acme"), TenantName("globex")
@@ -35,11 +35,11 @@ def made(**changes: Any) -> RolloutPlan:
 
 
 def test_each_step_says_what_it_waits_for_and_the_present_one_how_far_it_is() -> None:
-    state = start(made(start=StartBy.LOAD))
+    state = in_first_step(made(start=StartBy.LOAD))
     state = type(state)(**{**{f: getattr(state, f) for f in state.__struct_fields__}, "entered_unix_s": 1.0})
     lines = plan_lines(plan_view(state, 841.0), " --config x.yaml")
     assert lines[0] == "rollout old-to-new  old → new  canary step 1 of 2"
-    assert lines[1] == (
+    assert lines[2] == (
         "  → canary step 1: acme: pairs 0 of 200, 14 min of 1 h, every gate passes, then a person promotes"
     )
     assert "      waits for: 0 of 200 requests were compared in this stage" in lines
@@ -51,10 +51,18 @@ def test_each_step_says_what_it_waits_for_and_the_present_one_how_far_it_is() ->
 
 
 def test_a_step_without_a_minimum_says_how_far_it_is_and_of_nothing() -> None:
-    state = start(made(start=StartBy.LOAD, steps=(Widening(tenants=(ACME,)),)))
+    state = in_first_step(made(start=StartBy.LOAD, steps=(Widening(tenants=(ACME,)),)))
     assert "  → canary step 1: acme: pairs 0, 0 s, every gate passes, then a person promotes" in plan_lines(
         plan_view(state, 1.0)
     )
+
+
+def test_a_shadow_stage_that_is_skipped_says_what_it_waits_for() -> None:
+    state = start(made(start=StartBy.LOAD, pool_proof=True))
+    lines = plan_lines(plan_view(state, 1.0))
+    assert "  → shadow: pairs 0, 0 s, the old pool could take everything back, by itself" in lines
+    unseen = "pool old: whether it could take everything back was not seen yet"
+    assert f"      waits for: {unseen}" in lines
 
 
 def test_a_rollout_that_waits_for_a_person_names_the_command() -> None:
@@ -71,8 +79,7 @@ def test_a_rollout_that_waits_for_a_person_names_the_command() -> None:
 
 
 def test_an_edited_file_says_every_change_and_whose_traffic_moves() -> None:
-    state = start(made(start=StartBy.LOAD, shadow_stage=ShadowStage(skip=True)))
-    assert state.stage is Stage.CANARY
+    state = in_first_step(made(start=StartBy.LOAD, shadow_stage=ShadowStage(skip=True)))
     other = made(
         start=StartBy.LOAD,
         percent=50.0,
@@ -95,9 +102,9 @@ def test_an_edited_file_says_every_change_and_whose_traffic_moves() -> None:
 
 
 def test_new_gone_and_refused_are_told() -> None:
-    assert edit_lines({"name": "r", "new": True, "gone": False, "place_after": "pending"}) == [
-        "rollout r  new: it would be pending"
-    ]
+    new = {"name": "r", "new": True, "gone": False, "place_after": "pending", "held": None}
+    assert edit_lines(new) == ["rollout r  new: it would be pending"]
+    assert edit_lines(new | {"held": "its pools"})[1:] == ["  HELD: its pools"]
     gone = {"name": "r", "new": False, "gone": True, "place": "observing", "moves": {"acme": ["new", "home"]}}
     assert edit_lines(gone) == [
         "rollout r  observing: the file does not name it, so it would be over",

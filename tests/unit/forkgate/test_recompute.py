@@ -255,7 +255,8 @@ def test_what_the_last_transaction_lost_is_told_and_bridged_by_the_state_of_the_
 
 def test_a_store_that_failed_leaves_a_gap_that_is_told(tmp_path: Path) -> None:
     path = one_life(tmp_path)
-    tamper(path, "DELETE FROM journal WHERE id = (SELECT min(id) + 3 FROM journal)")
+    second = f"SELECT id FROM journal WHERE kind = '{OBSERVED}' ORDER BY id LIMIT 1 OFFSET 1"
+    tamper(path, f"DELETE FROM journal WHERE id = ({second})")
     done = again(path)
     assert any("is missing from the journal" in told for told in done.told)
     assert done.differing == 0
@@ -379,10 +380,10 @@ def test_a_state_that_the_replay_does_not_arrive_at_is_found(
     db = sqlite3.connect(path)
     states = db.execute("SELECT id, body FROM journal WHERE kind = ? ORDER BY id", [STATE]).fetchall()
     assert len(states) > 2
-    key = states[1][0]
-    # The first state of all, with the numbers of the second.
-    plain, second = (msgspec.msgpack.decode(_unpacked(body)) for _, body in states[:2])
-    body = msgspec.msgpack.encode({**second, "gates": plain["gates"]})
+    key = states[-1][0]
+    # The first state of all, with the numbers of the last.
+    plain, last = (msgspec.msgpack.decode(_unpacked(body)) for _, body in (states[0], states[-1]))
+    body = msgspec.msgpack.encode({**last, "gates": plain["gates"]})
     db.execute("UPDATE journal SET body = ? WHERE id = ?", (b"p" + body, key))
     db.commit()
     db.close()

@@ -36,6 +36,7 @@ from policies.rollout import (
     step,
 )
 from policies.verdict import Answer
+from tests.support.plans import in_first_step
 from tests.unit.policies import test_rollout_holds as holds
 from tests.unit.policies.test_gates import fork_seen
 from tests.unit.policies.test_rollout import plan
@@ -219,14 +220,14 @@ def test_the_plan_says_how_far_a_check_is() -> None:
 
 
 def test_where_canary_tenants_go_now_is_told() -> None:
-    made = start(plan())
+    made = in_first_step(plan())
     assert "  live traffic on new: acme" in rollout_lines(viewed(made))
     home = "  live traffic goes home now, none of it to new"
     assert home in rollout_lines(viewed(start(plan(checks=(CheckKind.SELF_CHECK,)))))
     forked, _ = step(made, Observed(items=(fork_seen("c"),), unix_s=1.0))
     assert home in rollout_lines(viewed(forked))
     slow = holds.plan(holds.Slow(says=((Answer.FAIL, False),))).policy
-    held, _ = step(start(plan(policy=slow)), holds.ITEM)
+    held, _ = step(in_first_step(plan(policy=slow)), holds.ITEM)
     assert held.held is not None
     assert "  live traffic on new: acme" in rollout_lines(viewed(held))
     assert not [line for line in rollout_lines(viewed(start(plan(steps=())))) if "live traffic" in line]
@@ -249,12 +250,12 @@ def test_suite_under_way_and_forks_by_class_are_told() -> None:
     at = SuiteProgress(
         suite="starter", stage="canary-1", asked=5000, run=1200, failed=0, passage=1, passes=5, waiting="busy"
     )
-    rollout = viewed(start(plan(policy=policy)), progress=[at])
+    rollout = viewed(in_first_step(plan(policy=policy)), progress=[at])
     rollout |= {"fork_classes": {"candidate": {"tie_flip": 3, "truncation": 1}}, "pairs": 40}
     lines = rollout_lines(rollout)
     assert "  suite starter 1200 of 5000 answers, pass 2 of 5, waits: busy" in lines
     assert "  forks of the candidate in 40 pairs: tie flip 3, truncation 1" in lines
-    waiting = rollout_lines(viewed(start(plan(policy=policy))))
+    waiting = rollout_lines(viewed(in_first_step(plan(policy=policy))))
     assert "  suite starter waits for its turn, 5 passes" in waiting
 
 

@@ -28,15 +28,16 @@ from policies.rollout import (
     RolloutState,
     ShadowStage,
     Stage,
+    Step,
     Unlatch,
-    Widening,
     start,
     step,
 )
-from policies.routes import Pool, PoolName, RolloutName, TenantName
+from policies.routes import PoolName, RolloutName
 from policies.tables import route_table
 from policies.verdict import Answer
 from tests.support.exchanges import comparison, live, pair
+from tests.support.plans import POOLS, begun, in_first_step, plan_of
 from tests.unit.policies.test_gates import fork_seen
 
 LIFT = Lift(who="ana", why="driver fixed", unix_s=9.0)
@@ -51,16 +52,8 @@ gates:
   token_equality: {{minimum_pairs: 2}}
   live_errors: {{kind: error_rate, source: live, maximum: 0.5, minimum_requests: 3}}
 """
-    fields = {
-        "name": RolloutName("old-to-new"),
-        "baseline": PoolName("old"),
-        "candidate": PoolName("new"),
-        "policy": load_policy(text, "test"),
-        "percent": 10.0,
-        "shadow_stage": ShadowStage(skip=True),
-        "steps": (Widening(tenants=(TenantName("acme"),)),),
-    }
-    return RolloutPlan(**{**fields, **changes})
+    skips = {"shadow_stage": ShadowStage(skip=True)}
+    return plan_of(load_policy(text, "test"), (Step(tenants=("acme",)),), **{**skips, **changes})
 
 
 def observed(*items) -> Observed:
@@ -68,7 +61,7 @@ def observed(*items) -> Observed:
 
 
 def at(stage: Stage, **changes) -> RolloutState:
-    state = start(plan())
+    state = in_first_step(plan())
     if stage is Stage.ROLLED_BACK:
         return step(state, observed(fork_seen()))[0]
     if stage is Stage.ABORTED:
@@ -88,13 +81,14 @@ def test_the_table_has_a_cell_for_every_stage_and_event():
         assert set(row) == events
 
 
-LISTENING = [stage for stage in Stage if start(plan()).stage is Stage.CANARY and at(stage).listens]
+LISTENING = [stage for stage in Stage if at(stage).listens]
 
 
-def test_it_starts_in_canary_only_where_a_step_follows_without_a_shadow():
-    assert start(plan(shadow_stage=ShadowStage())).stage is Stage.SHADOW
-    assert start(plan()).stage is Stage.CANARY
-    assert start(plan(steps=())).stage is Stage.SHADOW
+def test_a_shadow_stage_that_is_skipped_is_left_by_the_first_tick_where_a_step_follows():
+    assert begun(plan(shadow_stage=ShadowStage())).stage is Stage.SHADOW
+    assert start(plan()).stage is Stage.SHADOW
+    assert begun(plan()) == msgspec.structs.replace(at(Stage.CANARY), sequence=1, entered_unix_s=100.0)
+    assert begun(plan(steps=())).stage is Stage.SHADOW
 
 
 @pytest.mark.parametrize("stage", LISTENING)
@@ -160,7 +154,7 @@ def test_an_encoding_mismatch_holds_once_and_blames_no_gate():
 
 
 def test_on_fail_hold_stops_without_moving_traffic():
-    state, effects = step(start(plan("hold")), observed(fork_seen(), fork_seen()))
+    state, effects = step(in_first_step(plan("hold")), observed(fork_seen(), fork_seen()))
     assert kinds(effects) == [Log, Hold]
     assert state.stage is Stage.CANARY
     assert state.held is not None
@@ -172,7 +166,7 @@ def test_only_a_lift_ends_a_rollback_and_evidence_starts_anew():
     state, effects = step(rolled_back, LIFT)
     assert kinds(effects) == [Unlatch, Restarted, Publish, Moved, Log]
     assert "lifted by ana: driver fixed" in effects[2].cause
-    assert state.stage is Stage.CANARY
+    assert state.stage is Stage.SHADOW
     assert state.latch is None
     assert state.gates == start(plan()).gates
     assert step(state, observed(fork_seen()))[0].stage is Stage.ROLLED_BACK
@@ -186,7 +180,7 @@ def test_a_lift_without_anything_to_lift_says_so():
 
 
 def test_a_lift_ends_a_hold_and_the_gate_may_fail_again():
-    held, _ = step(start(plan("hold")), observed(fork_seen()))
+    held, _ = step(in_first_step(plan("hold")), observed(fork_seen()))
     state, _ = step(held, LIFT)
     assert state.held is None
     assert kinds(step(state, observed(fork_seen()))[1]) == [Log, Hold]
@@ -247,12 +241,6 @@ def test_a_state_moves_to_another_judge_and_goes_on_the_same():
     assert moved.verdicts() == first.verdicts()
 
 
-POOLS = (
-    Pool(name=PoolName("old"), endpoints=("http://127.0.0.1:1",)),
-    Pool(name=PoolName("new"), endpoints=("http://127.0.0.1:2",)),
-)
-
-
 def table(*states: RolloutState):
     return route_table(epoch=3, home=PoolName("old"), pools=POOLS, rollouts=states, cause="test")
 
@@ -277,7 +265,7 @@ def test_rolled_back_means_no_route_and_no_copies():
 
 
 def test_two_canaries_for_one_tenant_are_refused():
-    second = start(plan(name=RolloutName("second")))
+    second = in_first_step(plan(name=RolloutName("second")))
     with pytest.raises(RouteError, match="tenant acme: canary of both old-to-new and second"):
         table(at(Stage.CANARY), second)
 

@@ -26,9 +26,10 @@ from policies.rollout import (
     step,
     to_do,
 )
-from policies.routes import PoolName, RolloutName, TenantName
+from policies.routes import PoolName, TenantName
 from policies.verdict import Answer, Verdict
 from tests.support.exchanges import live
+from tests.support.plans import plan_of
 from tests.unit.policies.test_rollout import LIFT, kinds
 
 
@@ -63,13 +64,7 @@ class Slow(Scripted, frozen=True, kw_only=True):
 
 def plan(gate: Any, level: Level = Level.TOKEN, on_fail: OnFail = OnFail.ROLLBACK) -> RolloutPlan:
     policy = Policy(name="p", level=level, alpha=0.05, on_fail=on_fail, gates={"scripted": gate})
-    return RolloutPlan(
-        name=RolloutName("old-to-new"),
-        baseline=PoolName("old"),
-        candidate=PoolName("new"),
-        policy=policy,
-        percent=1.0,
-    )
+    return plan_of(policy)
 
 
 ITEM = Observed(items=(live(),), unix_s=1.0)
@@ -184,7 +179,7 @@ def test_what_is_frozen_and_changed_between_two_starts_begins_again_at_home_and_
     lifted, _ = step(after, LIFT)
     assert lifted.held is None
     assert lifted.plan == new
-    assert lifted.stage is (Stage(checks[0]) if checks else Stage.CANARY)
+    assert lifted.stage is (Stage(checks[0]) if checks else Stage.SHADOW)
 
 
 def test_what_is_not_frozen_is_taken_with_gates_and_hold_as_they_are() -> None:

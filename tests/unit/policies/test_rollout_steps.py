@@ -60,11 +60,10 @@ from policies.rollout import (
 from policies.routes import Pool, PoolName, RolloutName, TenantName
 from policies.tables import route_table
 from tests.support.exchanges import comparison, live, pair
+from tests.support.plans import NAME, TENANTS, begun, plan_of, routes
 from tests.unit.policies.test_gates import fork_seen
 from tests.unit.policies.test_rollout import kinds
 
-NAME = RolloutName("old-to-new")
-TENANTS = [TenantName(name) for name in ("acme", "globex", "initech", "umbrella")]
 GATES = """
 level: token
 alpha: 0.05
@@ -79,16 +78,7 @@ LIVE = (live(canary=True),) * 3
 
 
 def plan(steps: tuple[Step, ...] = STEPS, **changes: Any) -> RolloutPlan:
-    fields: dict[str, Any] = {
-        "name": NAME,
-        "baseline": PoolName("old"),
-        "candidate": PoolName("new"),
-        "policy": load_policy(GATES, "p"),
-        "percent": 10.0,
-        "steps": steps_of(steps, rollout=NAME, configured=TENANTS),
-        "observe": Observing(minimum_s=0.0),
-    }
-    return RolloutPlan(**{**fields, **changes})
+    return plan_of(load_policy(GATES, "p"), steps, **{"observe": Observing(minimum_s=0.0), **changes})
 
 
 def take(state: RolloutState, *items: Any, unix_s: float = 10.0) -> RolloutState:
@@ -100,10 +90,6 @@ def take(state: RolloutState, *items: Any, unix_s: float = 10.0) -> RolloutState
 
 def seen(*items: Any) -> Observed:
     return Observed(items=items, unix_s=10.0)
-
-
-def begun(made: RolloutPlan) -> RolloutState:
-    return take(start(made), Tick(unix_s=100.0))
 
 
 def advance(unix_s: float = 200.0, **more: Any) -> Advance:
@@ -120,12 +106,6 @@ def observing(**changes: Any) -> RolloutState:
     state = take(in_canary(**changes), seen(*LIVE), advance(), advance(), advance())
     assert state.stage is Stage.OBSERVING
     return state
-
-
-def routes(state: RolloutState) -> dict[str, str]:
-    pools = [Pool(name=PoolName(name), endpoints=("http://127.0.0.1:1",)) for name in ("old", "new")]
-    made = route_table(epoch=2, home=PoolName("old"), pools=pools, rollouts=[state], cause="test")
-    return dict(made.routes)
 
 
 # --- the way up
@@ -468,6 +448,34 @@ def test_an_edit_starts_nothing_that_waits_and_shortens_no_step_that_lasts():
     assert state.stage is Stage.SHADOW
     # What the file says now holds from now on: the next second leaves it, and says so.
     assert take(state, Tick(unix_s=111.0)).stage is Stage.CANARY
+
+
+def test_a_shadow_stage_that_is_skipped_waits_for_the_pools_and_for_nothing_else():
+    skips = ShadowStage(skip=True, minimum_pairs=7, minimum_s=1e6, advance=AdvanceBy.MANUAL)
+    state = begun(plan(shadow_stage=skips, pool_proof=True))
+    assert blocked_by(state, 100.0) == ("pool old: whether it could take everything back was not seen yet",)
+    assert waits_for(state, 100.0) == blocked_by(state, 100.0), "no person"
+    state = take(state, PoolSeen(pool=PoolName("old"), ready=False, reason="full", unix_s=101.0))
+    assert take(state, Tick(unix_s=102.0)).stage is Stage.SHADOW
+    state = take(state, PoolSeen(pool=PoolName("old"), ready=True, reason="free", unix_s=103.0))
+    away = take(state, HomeMoved(by=RolloutName("other"), unix_s=103.0))
+    assert take(away, Tick(unix_s=104.0)).stage is Stage.SHADOW
+    assert take(state, Pause(**SAID, unix_s=103.0), Tick(unix_s=104.0)).stage is Stage.SHADOW
+    state = take(state, Tick(unix_s=104.0))
+    assert (state.place, state.looks) == ("canary step 1 of 3", 1)
+
+
+def test_an_edit_that_skips_no_more_judges_the_shadow_stage_from_its_beginning():
+    suites = load_policy(
+        "level: statistical\nalpha: 0.04\ngates: {rule_cases: {}}\nsuites: {starter: {}}", "s"
+    )
+    policy = suites.with_suites({"starter": "sha256:" + "0" * 64})
+    state = begun(plan(policy=policy, shadow_stage=ShadowStage(skip=True), pool_proof=True))
+    assert (to_do(state), state.looks) == ((), 0)
+    stays = msgspec.structs.replace(state.plan, shadow_stage=ShadowStage())
+    state, effects = step(state, Configured(plan=stays, unix_s=110.0))
+    assert (state.stage, state.looks) == (Stage.SHADOW, 1)
+    assert RunSuites(rollout=NAME, look="shadow-1", suites=("starter",)) in effects
 
 
 def test_a_promoted_rollout_stays_promoted_whatever_its_policy_says_by_now():

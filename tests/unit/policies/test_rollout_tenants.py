@@ -26,19 +26,16 @@ from policies.rollout import (
     Tick,
     Unlatch,
     blocked_by,
-    start,
     step,
-    steps_of,
 )
-from policies.routes import PoolName, RolloutName, TenantName
+from policies.routes import TenantName
 from policies.verdict import Answer
+from tests.support import plans
 from tests.support.exchanges import comparison, live, pair
+from tests.support.plans import TENANTS, plan_of, routes
 from tests.unit.policies.test_gates import fork_seen
 from tests.unit.policies.test_rollout import kinds
-from tests.unit.policies.test_rollout_steps import routes
 
-NAME = RolloutName("old-to-new")
-TENANTS = [TenantName(name) for name in ("acme", "globex", "initech", "umbrella")]
 GATES = """
 level: statistical
 alpha: 0.05
@@ -50,22 +47,12 @@ gates:
 
 
 def plan(inside: int = 4, gates: str = GATES, **changes: Any) -> RolloutPlan:
-    fields: dict[str, Any] = {
-        "name": NAME,
-        "baseline": PoolName("old"),
-        "candidate": PoolName("new"),
-        "policy": load_policy(gates, "p"),
-        "percent": 10.0,
-        "shadow_stage": ShadowStage(skip=True),
-        "steps": steps_of(
-            (Step(tenants=tuple(TENANTS[:inside])), Step(percent=100.0)), rollout=NAME, configured=TENANTS
-        ),
-    }
-    return RolloutPlan(**{**fields, **changes})
+    steps = (Step(tenants=TENANTS[:inside]), Step(percent=100.0))
+    return plan_of(load_policy(gates, "p"), steps, **{"shadow_stage": ShadowStage(skip=True), **changes})
 
 
 def begun(**changes: Any) -> RolloutState:
-    return step(start(plan(**changes)), Tick(unix_s=100.0))[0]
+    return plans.begun(plan(**changes))
 
 
 def equal(tenant: str, times: int = 2) -> Observed:
@@ -164,6 +151,7 @@ def test_a_tenants_latch_stands_across_a_rollback_and_its_lift():
     state, _ = step(state, RollBackNow(who="ana", why="enough", unix_s=200.0))
     assert set(state.sent_home) == {"globex"}
     state, _ = step(state, Lift(who="ana", why="fixed", unix_s=300.0))
+    state, _ = step(state, Tick(unix_s=301.0))
     assert (state.stage, set(routes(state))) == (Stage.CANARY, {"acme", "initech", "umbrella"})
 
 
