@@ -133,6 +133,15 @@ class Checkpoints:
         self._told = now
         return new
 
+    async def must_exist(self) -> None:
+        """What the journal holds is stepped from the file, so a word that it alone holds is lost on the next
+        judge while there is none. Raises OSError where there is none, and none can be written."""
+        if self.trouble is None or await asyncio.to_thread(self._path.exists):
+            return
+        await self.save()
+        if self.trouble is not None:
+            raise OSError(self.trouble)
+
     async def save(self) -> None:
         """Write the file if anything moved. A disk that refuses costs memory across a crash, nothing else."""
         now: dict[str, Any] = {

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -60,6 +60,7 @@ from policies.rollout import (
     Stage,
     Start,
     SuiteDone,
+    next_place,
 )
 from policies.rollout import Latch as Rollback
 from policies.routes import RolloutName
@@ -85,10 +86,26 @@ _Places = dict[str, tuple[str, int]]
 """Rollout → where it stands, and how often it had entered a stage by then."""
 Word = Start | Pause | Resume | Advance | RollBackNow | Abort | Lift
 """What a person may say to a rollout."""
+_LEADS_ON = (Start, Resume, Advance, Lift)
+"""Words that bring it on, and wait for the journal; the others bring it home, or keep it where it is."""
 
 
 class LatchUnwritableError(Exception):
     """The disk would not let go of a latch: it stands, and so does what it holds."""
+
+
+class JournalUnwritableError(Exception):
+    """The journal takes nothing now, so that no step on can be kept before it is obeyed: nothing was done."""
+
+
+class Acted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a person's word."""
+
+    blocked: tuple[str, ...] = ()
+    """What stands in the way, a sentence each; empty when it was done."""
+    unkept: str | None = None
+    """It was done, and the journal does not hold it yet: why not. A judge that is killed now leaves a
+    successor that may not know of it."""
 
 
 class Judge:
@@ -279,23 +296,29 @@ class Judge:
 
     def withheld_by(self, state: RolloutState) -> tuple[str, ...]:
         """What stands in the way of its next step beside the conditions that its state knows, for people: an
-        old pool that this judge has not looked at yet, and hooks."""
-        return (*self._unseen(state), *(() if self.steps is None else self.steps.blocked_by(state)))
+        old pool that this judge has not looked at yet, a journal that takes nothing, and hooks."""
+        hooks = () if self.steps is None else self.steps.blocked_by(state)
+        return (*self._unseen(state), *self._unwritable(state), *hooks)
 
     def too_early(self, state: RolloutState) -> tuple[str, ...]:
         """Why a lift of it should wait, for people; empty where nothing is to be lifted."""
         return () if self.early is None else self.early.told(state)
 
-    async def before_lift(self, name: str) -> tuple[str, ...]:
-        """Have what was mended probed, for a bounded time; what is left of :meth:`too_early`. Raises
-        KeyError."""
-        state = self.desk.state(name)
-        if self.too_early(state) and self.early is not None:
-            await self.early.probed(state)
-        return self.too_early(self.desk.state(name))
+    async def before_it_begins(self, name: str) -> tuple[str, ...]:
+        """A person is about to start or lift it: have its pools probed, for a bounded time. What is not known
+        of them all the same, in words. Raises KeyError."""
+        return () if self.early is None else await self.early.looked(self.desk.state(name))
 
     def _withheld(self, state: RolloutState) -> bool:
-        return bool(self._unseen(state)) or (self.steps is not None and self.steps.withheld(state))
+        if self._unseen(state) or self._unwritable(state):
+            return True
+        return self.steps is not None and self.steps.withheld(state)
+
+    def _unwritable(self, state: RolloutState) -> tuple[str, ...]:
+        trouble = self.writer.trouble
+        if trouble is None or next_place(state) is None:
+            return ()
+        return (f"a step on is journalled before it is taken, and the journal takes nothing now: {trouble}",)
 
     def _unseen(self, state: RolloutState) -> tuple[str, ...]:
         pool = state.plan.baseline
@@ -352,22 +375,27 @@ class Judge:
         judge that is killed in between leaves a successor that knows of it."""
         if _upward(asked.effects):
             self._moving |= _moves_home(asked.effects)
-            self._actor.spawn(self._keep_then_obey(asked, decided_s, self._places(), notes))
+            # In the journal's order from this moment on, whatever comes before the task does.
+            keeping = self.writer.kept(*notes, *asked.notes, limit_s=KEPT_S)
+            self._actor.spawn(self._keep_then_obey(keeping, asked, decided_s, self._places()))
             return
         self.obey(asked, decided_s)
         self.writer.note(*notes, *asked.notes)
 
     async def _keep_then_obey(
-        self, asked: Asked, decided_s: float, places: _Places, notes: Sequence[Note]
+        self, keeping: Awaitable[None], asked: Asked, decided_s: float, places: _Places
     ) -> None:
-        await self._keep(*notes, *asked.notes)
+        await self._kept(keeping)
         self.obey(self._still(asked, places), decided_s)
 
-    async def _keep(self, *notes: Note) -> None:
+    async def _kept(self, keeping: Awaitable[None]) -> str | None:
+        """Returns why the journal does not hold it yet, if it does not."""
         try:
-            await self.writer.kept(*notes, limit_s=KEPT_S)
+            await keeping
         except EvidenceError as error:
             log.error("a step is taken before the journal holds it", extra={"error": str(error)})
+            return str(error)
+        return None
 
     def _places(self) -> _Places:
         return {state.plan.name: (state.place, state.looks) for state in self.desk.states()}
@@ -507,57 +535,69 @@ class Judge:
 
     # -- a person's word ----------------------------------------------------------------------------------
 
-    async def act(self, name: str, event: Word) -> tuple[str, ...]:
+    async def act(self, name: str, event: Word) -> Acted:
         """Do what a person says, or nothing.
 
-        It is journalled, and then obeyed, before this returns; a way home is obeyed first. It comes to its
-        end whatever becomes of whoever asked.
-
-        Returns:
-            What stands in the way, a sentence each; empty when it was done.
+        A word that leads on is journalled, and then obeyed, before this returns; where the journal takes
+        nothing it is refused. A way home, or a pause, is taken whatever the journal says, and it is told
+        where that does not hold it. It comes to its end whatever becomes of whoever asked.
 
         Raises:
             KeyError: no such rollout.
             LatchUnwritableError: the disk would not let go of a latch, which stands.
+            JournalUnwritableError: the disk would not take a step on, which was not taken.
         """
         return await asyncio.shield(self._actor.under_way(self._act(name, event)))
 
-    async def _act(self, name: str, event: Word) -> tuple[str, ...]:
+    async def _act(self, name: str, event: Word) -> Acted:
         reasons = _declined(self.desk.would(name, event))
         if reasons:
             self._take(self.desk.take(name, event))
-            return reasons
+            return Acted(blocked=reasons)
         if isinstance(event, Advance):
             # What is waited for, and what the hooks allow, is this step and no later one.
             state = self.desk.state(name)
             event = msgspec.structs.replace(event, look=state.look)
             if reasons := await self._first_look(name):
-                return reasons
+                return Acted(blocked=reasons)
             if self.steps is not None and (reasons := await self.steps.refusals(state)):
-                return reasons
+                return Acted(blocked=reasons)
+        if isinstance(event, _LEADS_ON):
+            await self._journal_takes(name)
         if isinstance(event, Lift):
             await self._open_latch(self.desk.state(name), event)
         asked = self.desk.take(name, event)
         if reasons := _declined(asked.effects):  # something came in between
             self._take(asked)
-            return reasons
+            return Acted(blocked=reasons)
         decided_s, places = time.monotonic(), self._places()
         self._moving |= _moves_home(asked.effects)
+        if isinstance(event, RollBackNow | Abort):
+            under_way = self._under_way(asked, decided_s)
+            unkept = await self._kept(self.writer.kept(*asked.notes, limit_s=KEPT_S))
+        else:
+            unkept = await self._kept(self.writer.kept(*asked.notes, limit_s=KEPT_S))
+            under_way = self._under_way(self._still(asked, places), decided_s)
+        # Whoever said it is told the epoch under which it holds.
+        await under_way
+        return Acted(unkept=unkept)
+
+    def _under_way(self, asked: Asked, decided_s: float) -> Awaitable[Any]:
+        """Obey it now; awaited, the flips and tables that came of it are over."""
         tables = [effect for effect in asked.effects if isinstance(effect, Publish)]
         rest = tuple(effect for effect in asked.effects if not isinstance(effect, Publish))
-        asked = msgspec.structs.replace(asked, effects=rest)
-        if isinstance(event, RollBackNow | Abort):
-            flips = self.obey(asked, decided_s)
-            await self._keep(*asked.notes)
-        else:
-            await self._keep(*asked.notes)
-            flips = self.obey(self._still(asked, places), decided_s)
-        # Whoever said it is told the epoch under which it holds.
-        if flips:
-            await asyncio.wait(flips)
-        for effect in tables:
-            await self._actor.publish(effect.rollout, effect.cause)
-        return ()
+        flips = self.obey(msgspec.structs.replace(asked, effects=rest), decided_s)
+        published = (self._actor.under_way(self._actor.publish(one.rollout, one.cause)) for one in tables)
+        return asyncio.gather(*map(_settled, flips), *published)
+
+    async def _journal_takes(self, name: str) -> None:
+        """Refuse a word while the journal could not hold it. What is taken at the desk cannot be undone (a
+        breach may follow at once), so the journal is asked before: it must take what the rollout is now."""
+        try:
+            await self.writer.kept(snapshot(self.desk.state(name), time.time()), limit_s=KEPT_S)
+            await self.checkpoints.must_exist()
+        except (EvidenceError, OSError) as error:
+            raise JournalUnwritableError(str(error)) from error
 
     async def _open_latch(self, state: RolloutState, lift: Lift) -> None:
         name, keeper = state.plan.name, self.publisher.keeper
@@ -598,6 +638,11 @@ class Judge:
     async def settle(self, timeout_s: float) -> None:
         """Let what is under way come to its end: no flip is abandoned half-way by a shutdown."""
         await self._actor.settle(timeout_s)
+
+
+async def _settled(task: asyncio.Task[Any]) -> None:
+    """Whatever it raises has been told."""
+    await asyncio.wait([task])
 
 
 def _declined(effects: Iterable[Effect]) -> tuple[str, ...]:

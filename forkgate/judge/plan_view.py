@@ -35,13 +35,16 @@ def plan_view(
     *,
     check: CheckProgress | None = None,
     too_early: Sequence[str] = (),
+    withheld: Sequence[str] = (),
 ) -> dict[str, Any]:
     """``GET /v1/rollouts/NAME/plan``: every step in order, the present one with all that it waits for.
 
     Args:
         check: how far the check is that runs.
         too_early: why a lift should wait.
+        withheld: what stands in the way of the next step beside what the state knows.
     """
+    blocked = [*blocked_by(state, unix_s), *withheld]
     return {
         "name": state.plan.name,
         "state": state.stage.value,
@@ -50,8 +53,8 @@ def plan_view(
         "baseline": state.plan.baseline,
         "candidate": state.plan.candidate,
         "flip_in_flight": state.plan.flip_in_flight.value,
-        "steps": [_step(state, *one, unix_s) for one in _places(state.plan)],
-        "blocked_by": list(blocked_by(state, unix_s)),
+        "steps": [_step(state, *one, unix_s, blocked) for one in _places(state.plan)],
+        "blocked_by": blocked,
         "next": next_command(state, unix_s),
         "check": msgspec.to_builtins(check),
         "too_early": list(too_early),
@@ -97,6 +100,7 @@ def _step(
     index: int,
     leaving: ShadowStage | Widening | Observing | None,
     unix_s: float,
+    blocked: list[str],
 ) -> dict[str, Any]:
     here = state.stage is stage and (stage is not Stage.CANARY or state.step == index)
     standing = "here" if here else "done" if _past(state, stage, index) else "to come"
@@ -117,7 +121,7 @@ def _step(
         told |= {
             "pairs": state.pairs,
             "lasted_s": time_in_stage(state, unix_s),
-            "blocked_by": list(blocked_by(state, unix_s)),
+            "blocked_by": blocked,
         }
     return told
 

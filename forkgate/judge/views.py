@@ -14,7 +14,7 @@ import msgspec
 from comparator.evidence import EvidenceError, Keyring
 from forkgate.admin.port import KeepingPort, Refused, Verb
 from forkgate.fleet import Fleet
-from forkgate.judge.judge import Judge, LatchUnwritableError, Word
+from forkgate.judge.judge import JournalUnwritableError, Judge, LatchUnwritableError, Word
 from forkgate.judge.keeping import EvidenceKeeping
 from forkgate.judge.plan_view import plan_view
 from forkgate.judge.pool_watch import PoolWatch
@@ -136,13 +136,13 @@ class Views:
     def plan(self, name: str) -> dict[str, Any]:
         state = self._state(name)
         starts = self._judge.starts
-        view = plan_view(
+        return plan_view(
             state,
             time.time(),
             check=starts.check_progress(name) if starts is not None else None,
             too_early=self._judge.too_early(state),
+            withheld=self._judge.withheld_by(state),
         )
-        return {**view, "blocked_by": [*view["blocked_by"], *self._judge.withheld_by(state)]}
 
     async def act(
         self,
@@ -155,24 +155,33 @@ class Views:
         look: str | None = None,
     ) -> dict[str, Any]:
         self._state(name)
-        early = await self._judge.before_lift(name) if verb is Verb.LIFT and tenant is None else ()
+        begins = verb is Verb.START or (verb is Verb.LIFT and tenant is None)
+        early = await self._judge.before_it_begins(name) if begins else ()
         event = _word(
             verb, who, reason, None if tenant is None else TenantName(tenant), time.time(), look=look
         )
         keeper = self._judge.publisher.keeper
         try:
-            blocked = await self._judge.act(name, event)
+            acted = await self._judge.act(name, event)
         except LatchUnwritableError as error:
             whose = name if tenant is None else f"{tenant} in {name}"
             raise Refused(
                 503, f"rollout {name!r}: the rollback of {whose} stands: {error}", code="latch_unwritable"
             ) from error
-        if blocked:
-            told = "\n".join(f"  - {reason}" for reason in blocked)
+        except JournalUnwritableError as error:
+            raise Refused(
+                503,
+                f"rollout {name!r}: not done, for it could not be journalled first: {error}",
+                code="journal_unwritable",
+            ) from error
+        if acted.blocked:
+            told = "\n".join(f"  - {reason}" for reason in acted.blocked)
             raise Refused(409, f"rollout {name!r}: {verb} is not possible now:\n{told}", code="blocked")
-        troubles = [f"lifted early: {one}" for one in early]
+        troubles = [f"too early: {one}" for one in early]
         if not keeper.durable:
             troubles.append(f"not durable yet: {keeper.trouble or 'being written'}")
+        if acted.unkept is not None:
+            troubles.append(f"not journalled yet, a judge that starts now may not know of it: {acted.unkept}")
         epoch = self._judge.publisher.table.epoch
         return {"rollout": self.rollout(name), "epoch": epoch, "troubles": troubles}
 

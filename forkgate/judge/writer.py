@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +140,8 @@ class EvidenceWriter:
             self._take_notes(notes)
             self._wake.notify()
 
-    async def kept(self, *notes: Note, limit_s: float) -> None:
-        """:meth:`note`, and return once they are committed.
+    def kept(self, *notes: Note, limit_s: float) -> Awaitable[None]:
+        """:meth:`note`, at once and so in order with all others; awaited, they are committed.
 
         Raises EvidenceError when they are not within ``limit_s``; they are kept by and by.
         """
@@ -155,7 +155,7 @@ class EvidenceWriter:
             if self._notes_gone < place:
                 raise EvidenceError(self._path, self._why or "not kept yet")
 
-        await self._ask(committed, limit_s)
+        return self._ask(committed, limit_s)
 
     def _take_notes(self, notes: Sequence[Note]) -> None:
         self._notes.extend(notes)

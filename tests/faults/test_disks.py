@@ -183,6 +183,7 @@ async def _heals(one: Stack, new: StubProcess) -> None:
     """The disk refuses once more, and then takes what it had refused."""
     code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "another disk")
     assert code == 0, err
+    await one.until("its first step", state="canary")
     await one.obeyed()
     pid = one.pids("judge")[-1]
     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -224,12 +225,18 @@ def test_damaged_latch_and_evidence_fail_to_home_in_words(tmp_path: Path) -> Non
                 found = await one.until("kept in a new file", state="rolled_back", latched=_Durable())
                 assert "unknown" in found["latched"]["reason"]
                 assert list(one.state.glob("rollback.latch.damaged*"))
-                code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "looked at it")
+                lift = ("rollout", "lift", "old-to-new", "--reason", "looked at it")
+                code, _, err = await one.cli(*lift)
+                assert code == 4, "what no journal holds is not done"
+                assert "could not be journalled first" in err
+                assert "move the file away" in err
+                (one.state / "evidence.db").rename(one.state / "evidence.db.damaged")
+                await one.until_judged()  # which waits for no troubles
+                code, _, err = await one.cli(*lift)
                 assert code == 0, err
+                await one.until("its first step", state="canary")
                 await one.obeyed()
                 assert await ask(one, "acme", "lifted") == "new"
-                await dropped(one, "evidence_failed")
-                # No store, and a fork still acts.
                 await new.set("forks at token 2")
                 await ask(one, "acme", "it forks")
                 await one.until("the rollback", state="rolled_back")

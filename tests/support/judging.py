@@ -251,13 +251,14 @@ class Bench:
 
     async def say(self, event: Word, name: str = "old-to-new") -> tuple[str, ...]:
         """What a person says; what stands in its way."""
-        return await self.judge.act(name, event)
+        return (await self.judge.act(name, event)).blocked
 
     async def lift(self, name: str, who: str, why: str, tenant: str | None = None) -> bool:
         """Lift it, and let a second pass. False when the disk would not let go of the latch."""
         whom = None if tenant is None else TenantName(tenant)
         try:
-            blocked = await self.judge.act(name, Lift(who=who, why=why, tenant=whom, unix_s=time.time()))
+            said = Lift(who=who, why=why, tenant=whom, unix_s=time.time())
+            blocked = (await self.judge.act(name, said)).blocked
         except LatchUnwritableError:
             return False
         assert not blocked, blocked

@@ -132,6 +132,9 @@ def _kill_moments() -> None:
         _die_at("first acknowledgement")
 
     async def dying_kept(self: Any, *notes: Any, limit_s: float) -> None:
+        if all(getattr(note, "kind", None) == "state" for note in notes):
+            await kept(self, *notes, limit_s=limit_s)  # no event: the journal is tried before a word
+            return
         await _await_at("decided, not journalled")
         _die_at("decided, not journalled")
         await kept(self, *notes, limit_s=limit_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
@@ -54,7 +55,7 @@ rollouts:
     policy: {state_dir}/policy.yaml
     global_seed: s
     checks: {{self_check: false, quick_check: false}}
-    shadow_stage: {{minimum_pairs: 2}}
+    shadow_stage: {{minimum_pairs: 2, skip: {skip}}}
     steps:
       - {{tenants: [acme], minimum_pairs: 1, advance: {advance}}}
       - {{percent: 100, advance: {advance}}}
@@ -66,11 +67,21 @@ SAID: dict[str, Any] = {"who": "ana", "why": "seen enough"}
 
 
 def bench(
-    state_dir: Path, *, advance: str = "manual", observe_s: float = 0.0, rest: str = "", **options: Any
+    state_dir: Path,
+    *,
+    advance: str = "manual",
+    observe_s: float = 0.0,
+    skip: bool = False,
+    rest: str = "",
+    **options: Any,
 ) -> Bench:
     (state_dir / "policy.yaml").write_text(POLICY)
     made = Bench(state_dir, **options)
-    made.config = loads(TEXT.format(state_dir=state_dir, advance=advance, observe_s=observe_s, rest=rest))
+    made.config = loads(
+        TEXT.format(
+            state_dir=state_dir, advance=advance, observe_s=observe_s, skip=str(skip).lower(), rest=rest
+        )
+    )
     return made
 
 
@@ -390,7 +401,7 @@ def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(
             await promote_to(one, "canary step 1 of 2")
             await equal(one, 2)
             await one.checkpoints.save()
-        async with bench(tmp_path, advance="gates") as two:
+        async with bench(tmp_path, advance="gates", looked_at=False) as two:
             assert state(two).pools["old"].ready, "as the judge before saw it"
             looked: set[str] = set()
             two.judge.looked = looked.__contains__
@@ -399,14 +410,122 @@ def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(
             assert await two.say(Advance(**now())) == waits
             assert two.judge.withheld_by(state(two)) == waits
             assert state(two).place == "canary step 1 of 2"
-            monkeypatch.setattr(judge, "LOOK_S", 30.0)
-            asked = asyncio.create_task(two.say(Advance(**now())))
+            await two.checkpoints.save()
+        monkeypatch.setattr(judge, "LOOK_S", PATIENCE_S)
+        for advance in ("manual", "gates"):
+            async with bench(tmp_path, advance=advance, looked_at=False) as three:
+                looked.clear()
+                three.judge.looked = looked.__contains__
+                meant = Advance(look=state(three).look, **now())
+                asked = asyncio.create_task(three.say(meant))
+                await asyncio.sleep(0)
+                looked.add("old")
+                three.judge.pool_seen("old", True, "1 of 1 endpoints answers")
+                blocked = await asked
+                if advance == "manual":
+                    assert blocked == (), "who asks before the first look waits for it"
+                    assert three.judge.withheld_by(state(three)) == ()
+                    assert state(three).place == "canary step 2 of 2"
+                else:
+                    assert "canary-3 was meant" in blocked[0], "the step that was meant took itself meanwhile"
+                    assert state(three).place == "observing"
+                await equal(three, 2)
+                await three.checkpoints.save()
+        replayed(tmp_path)
+
+    run(main())
+
+
+def test_a_skipped_shadow_stage_waits_for_the_first_look_at_the_old_pool_like_every_step(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, skip=True, rest="start: on_load", looked_at=False) as one:
+            unseen = "pool old: whether it could take everything back was not seen yet"
+            for _ in range(3):
+                one.judge.tick()
+            assert (state(one).place, routes(one)) == ("shadow", ("old", {}))
+            told = plan_view(state(one), time.time())
+            assert told["blocked_by"] == [unseen]
+            assert [step["stage"] for step in told["steps"] if step["standing"] == "here"] == ["shadow"]
+            assert await one.say(Advance(**now())) == (unseen,)
+            one.judge.pool_seen("old", False, "1 of 2 endpoints answer")
+            one.judge.tick()
+            assert state(one).place == "shadow"
+            one.judge.pool_seen("old", True, "2 of 2 endpoints answer")
+            assert state(one).place == "canary step 1 of 2", "no second is waited for"
+            await eventually(lambda: routes(one) == ("old", {"acme": "new"}), "its table")
+            assert state(one).look == "canary-1", "what is skipped is no look"
+        replayed(tmp_path)
+
+    run(main())
+
+
+def test_a_lift_leads_a_rollout_that_skips_its_shadow_stage_no_further_than_a_ready_pool(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with bench(tmp_path, skip=True, rest="start: on_load") as one:
+            assert state(one).place == "canary step 1 of 2"
+            assert await one.say(RollBackNow(**now())) == ()
+            one.judge.pool_seen("old", False, "nobody answers")
+            assert await one.say(Lift(**now())) == ()
+            one.judge.tick()
+            assert (state(one).place, routes(one)) == ("shadow", ("old", {}))
+
+    run(main())
+
+
+def test_an_abort_moves_traffic_home_before_a_disk_that_hangs_has_journalled_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "canary step 1 of 2")
+            hangs = threading.Event()
+            asked = asyncio.create_task(one.writer.call(lambda _store: hangs.wait(PATIENCE_S), PATIENCE_S))
             await asyncio.sleep(0)
-            looked.add("old")
-            two.judge.pool_seen("old", True, "1 of 1 endpoints answers")
-            assert await asked == (), "who asks before the first look waits for it"
-            assert two.judge.withheld_by(state(two)) == ()
-            assert state(two).place == "canary step 2 of 2"
+            said = asyncio.create_task(one.judge.act(NAME, Abort(**now())))
+            try:
+                await eventually(lambda: routes(one) == ("old", {}), "everybody home")
+                assert not said.done(), "and the journal is still waited for"
+            finally:
+                hangs.set()
+            acted = await said
+            assert (acted.blocked, acted.unkept) == ((), None)
+            await asked
+        replayed(tmp_path)
+
+    run(main())
+
+
+def test_words_on_a_disk_that_hangs_are_refused_or_told_as_not_journalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with bench(tmp_path) as one:
+            await promote_to(one, "canary step 1 of 2")
+            await equal(one, 2)
+            monkeypatch.setattr(judge, "KEPT_S", 0.05)
+            hangs = threading.Event()
+            asked = asyncio.create_task(one.writer.call(lambda _store: hangs.wait(PATIENCE_S), PATIENCE_S))
+            await asyncio.sleep(0)
+            try:
+                before = state(one)
+                with pytest.raises(judge.JournalUnwritableError, match="did not answer within"):
+                    await one.judge.act(NAME, Advance(**now()))
+                assert state(one) == before, "nothing was done"
+                acted = await one.judge.act(NAME, Pause(**now()))
+                assert acted.unkept is not None
+                assert state(one).paused is not None
+                with pytest.raises(judge.JournalUnwritableError):
+                    await one.judge.act(NAME, Resume(**now()))
+                acted = await one.judge.act(NAME, RollBackNow(**now()))
+                assert (acted.unkept is not None, routes(one)) == (True, ("old", {}))
+                with pytest.raises(judge.JournalUnwritableError):
+                    await one.judge.act(NAME, Lift(**now()))
+                assert list(one.keeper.latch.latched) == [NAME], "the latch was not opened either"
+            finally:
+                hangs.set()
+            await asked
         replayed(tmp_path)
 
     run(main())
