@@ -2,8 +2,9 @@
 candidate carries now.
 
 Shadows leave the pool when live work comes back (:meth:`proxy.mirror.Mirror.yield_pool`), so their share of
-what runs is left out on both sides. An engine tells no use of its KV cache by request, so a shadow is taken
-to hold as much of it as any other request there.
+what runs and waits is left out on both sides. An engine does not tell whether a shadow runs or waits: where
+fewer requests wait than there are shadows, all that wait would run once those had left. Nor does it tell the
+use of its KV cache by request, so a shadow is taken to hold as much of it as any other request there.
 """
 
 from __future__ import annotations
@@ -29,19 +30,24 @@ class EndpointSeen(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_usage: float | None = None
     """0-1."""
     ours: int = 0
-    """Shadow arms among those that run."""
+    """Shadow arms among those that run or wait."""
 
     @property
     def live(self) -> int | None:
-        """Requests that are no shadows."""
-        return None if self.running is None else max(0, self.running - self.ours)
+        """Requests that are no shadows, waiting ones among them."""
+        return None if self.running is None else max(0, self.running + (self.waiting or 0) - self.ours)
+
+    @property
+    def queued(self) -> int:
+        """Requests that would wait even if every shadow left."""
+        return max(0, (self.waiting or 0) - self.ours)
 
     @property
     def live_kv(self) -> float | None:
         """What those hold of its KV cache, 0-1."""
         if self.kv_cache_usage is None or self.live is None:
             return self.kv_cache_usage
-        return self.kv_cache_usage * self.live / self.running if self.running else 0.0
+        return self.kv_cache_usage * min(1.0, self.live / self.running) if self.running else 0.0
 
 
 def in_the_way(
@@ -70,8 +76,8 @@ def _reasons(
     for one in pool:
         if one.trouble is not None:
             yield one.trouble
-        elif one.waiting:
-            yield f"{one.url} has {one.waiting} requests waiting"
+        elif one.queued:
+            yield f"{one.url} has {one.queued} requests waiting"
         elif one.live_kv is not None and one.live_kv > limit:
             yield f"{one.url} uses {one.live_kv:.0%} of its KV cache for live work, more than {limit:.0%}"
     free, needed = _requests(settings, pool, candidate)

@@ -240,7 +240,7 @@ class PoolWatch:
         seen = await self._load(watched)
         if trouble is not None:
             return msgspec.structs.replace(seen, trouble=trouble)
-        if seen.waiting:
+        if seen.queued:
             return seen  # it is full, which is all that there is to know; it needs no further request
         started_s = time.monotonic()
         trouble = await watched.question.ask(settings)

@@ -49,6 +49,16 @@ def test_shadows_take_no_room_for_they_leave_when_live_work_comes_back() -> None
     assert why([seen(10, 0.95, ours=8)], [seen(10, 0.9)]) != ()
 
 
+def test_shadows_that_wait_are_no_queue_and_hide_no_live_work() -> None:
+    assert why([seen(8, 0.5, waiting=6, ours=6)], [seen()]) == ()
+    assert why([seen(8, 0.5, waiting=6, ours=4)], [seen()]) == ("http://a has 2 requests waiting",)
+    assert seen(8, 0.5, waiting=8, ours=8).live == 8, "they wait: all that runs is live"
+    carried = seen(8, 0.8, name="b", waiting=8, ours=8)
+    assert why([seen()], [carried], capacity_requests=7) == (
+        "it has room for 7 more requests, and the candidate runs 8",
+    )
+
+
 @pytest.mark.parametrize(("running", "fits"), [(6, True), (7, False)])
 def test_measured_requests_count_where_they_are_given(running: int, fits: bool) -> None:
     found = why([seen(2), seen(name="b")], [seen(running), seen(0)], capacity_requests=4)

@@ -193,6 +193,17 @@ def test_a_pool_with_a_queue_is_full_and_is_not_asked_anything_on_top(tmp_path: 
     scene(main, tmp_path)
 
 
+def test_a_queue_of_shadows_alone_leaves_the_pool_ready_by_its_answer(tmp_path: Path) -> None:
+    async def main(made: Scene) -> None:
+        made.engines["http://a:1"].now = load(running=1, waiting=6)
+        made.arms = {"http://a:1": 6}
+        found = await made.look()
+        assert found.ready, found
+        assert len(made.engines["http://a:1"].prompts) == 1
+
+    scene(main, tmp_path)
+
+
 def test_room_is_held_against_what_the_candidate_carries_without_shadows(tmp_path: Path) -> None:
     async def main(made: Scene) -> None:
         made.engines["http://127.0.0.1:9002"].now = load(running=21)
