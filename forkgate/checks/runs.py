@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from comparator.floor import Floor
 from forkgate.checks.ask import answering
@@ -14,6 +15,10 @@ from forkgate.config.model import Config
 from policies.policy import Level
 from policies.rollout import CheckKind
 from proxy.mirror import ShadowPool, ShadowRollout, Sources
+from proxy.mirror.places import Picker
+from proxy.mirror.refusals import Refusal
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.25
 SETTLE_S = 10.0
@@ -36,6 +41,17 @@ class CheckRuns:
         self._floors: dict[str, Floor] = {}
         self._running: dict[str, tuple[Progress, float]] = {}
         """Rollout → its check's progress, and when it began."""
+        self._pickers = {
+            (rollout.name, pool.name): Picker(pool, self._sources.monotonic, rollout.settings)
+            for rollout in rollouts
+            for pool in (rollout.baseline, rollout.candidate)
+        }
+        self._resting: set[tuple[str, str]] = set()
+        """(rollout, pool): live work has come back there, and no check of this rollout has found it quiet
+        since."""
+        self._work: dict[str, asyncio.Task[CheckReport]] = {}
+        self._asking: dict[str, tuple[str, ...]] = {}
+        """Rollout → the pools that its check asks."""
 
     async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
         """Make one check. Waits, without limit, until an endpoint of each pool concerned has been probed: an
@@ -46,7 +62,7 @@ class CheckRuns:
         progress = Progress()
         mine = self._running[rollout] = (progress, self._sources.monotonic())
         try:
-            return await self._run(rollout, kind, level, progress)
+            return await self._undisturbed(rollout, kind, level, progress)
         finally:
             if self._running.get(rollout) is mine:  # else the next one's
                 del self._running[rollout]
@@ -57,6 +73,63 @@ class CheckRuns:
             return None
         progress, began_s = self._running[rollout]
         return progress.at(self._sources.monotonic() - began_s)
+
+    def yield_pool(self, pool: str, why: str) -> int:
+        """Live work comes back to this pool: a check that asks it is broken off now, and made anew once no
+        request has waited there for the rollout's ``shadow.quiet_s``; so is one that begins meanwhile.
+        Endpoints that serve no live work go on.
+
+        Returns:
+            How many checks were broken off.
+        """
+        for (rollout, name), picker in self._pickers.items():
+            if name == pool and not picker.pool.dedicated:
+                picker.yield_to_live(why)
+                self._resting.add((rollout, name))
+        mine = [
+            rollout
+            for rollout, pools in self._asking.items()
+            if pool in pools and (rollout, pool) in self._resting
+        ]
+        for rollout in mine:
+            log.warning(
+                "a check makes room for live work", extra={"rollout": rollout, "pool": pool, "cause": why}
+            )
+            self._work[rollout].cancel()
+        return len(mine)
+
+    async def _undisturbed(
+        self, rollout: str, kind: CheckKind, level: Level, progress: Progress
+    ) -> CheckReport:
+        at = self._rollouts[rollout]
+        pools = (at.baseline,) if kind is CheckKind.SELF_CHECK else (at.baseline, at.candidate)
+        while True:
+            for pool in pools:
+                await self._quiet(rollout, pool.name, progress)
+            progress.answers, progress.wanted = 0, None
+            work = self._work[rollout] = asyncio.create_task(self._run(rollout, kind, level, progress))
+            self._asking[rollout] = tuple(pool.name for pool in pools)
+            try:
+                return await work
+            except asyncio.CancelledError:
+                mine = asyncio.current_task()
+                if not work.cancelled() or (mine is not None and mine.cancelling()):
+                    raise  # the check itself was ended
+            finally:
+                if self._work.get(rollout) is work:
+                    del self._work[rollout], self._asking[rollout]
+                work.cancel()
+
+    async def _quiet(self, rollout: str, pool: str, progress: Progress) -> None:
+        """Until the pool has nobody waiting any more, where live work has come back to it."""
+        while (rollout, pool) in self._resting:
+            busy = await self._pickers[rollout, pool].busy()
+            if busy is None or busy.refusal is not Refusal.LIVE_CAME_BACK:
+                self._resting.discard((rollout, pool))
+                break
+            progress.waiting = busy.detail
+            await asyncio.sleep(POLL_S)
+        progress.waiting = None
 
     async def _run(self, rollout: str, kind: CheckKind, level: Level, progress: Progress) -> CheckReport:
         at = self._rollouts[rollout]

@@ -154,10 +154,12 @@ class Actor:
         self._yield(name, why, ending=ending, spare=rollback.verdict.deciding_id)
 
     def _yield(self, rollout: str, why: str, *, ending: str | None, spare: str | None = None) -> None:
-        if self.mirror is None:
-            return
         pool = self._state(rollout).plan.baseline
-        stopped = self.mirror.yield_pool(pool, why, ending=ending, spare=spare)
+        stopped = 0
+        if self.mirror is not None:
+            stopped += self.mirror.yield_pool(pool, why, ending=ending, spare=spare)
+        if self.starts is not None:
+            stopped += self.starts.yield_pool(pool, why)
         if stopped:
             log.warning(
                 "shadows make room for live work", extra={"pool": pool, "stopped": stopped, "cause": why}

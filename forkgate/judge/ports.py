@@ -52,6 +52,12 @@ class CheckPort(Protocol):
         """How far the check of this rollout is; None while none runs."""
         ...
 
+    def yield_pool(self, pool: str, why: str) -> int:
+        """Break off every check on this pool now, and make it anew once the pool has been quiet for a while.
+
+        Returns how many were broken off."""
+        ...
+
 
 class Loaded(Protocol):
     """A suite as it was read when the sidecar started."""

@@ -84,6 +84,11 @@ class Starts:
         self._end_check(rollout)
         self._order(rollout, lambda: self._suites.stop(rollout, why))
 
+    def yield_pool(self, pool: str, why: str) -> int:
+        """Live work comes back to this pool: checks there are broken off, and made anew once it is quiet.
+        Suites go through the mirror, which makes room itself. Returns how many checks were broken off."""
+        return self._checks.yield_pool(pool, why)
+
     def checking(self, rollout: str) -> bool:
         """Whether a check runs."""
         return rollout in self._running

@@ -36,8 +36,8 @@ from policies.routes import RouteTable, TenantName
 from policies.verdict import Answer
 from proxy.link.flip import Flip
 from proxy.link.values import Capture, EdgeIdentity
-
 from tests.support.waiting import PATIENCE_S
+
 TEXT = """
 state_dir: {state_dir}
 pools:
@@ -120,9 +120,15 @@ class NotedChecks:
         self.ends: list[asyncio.Future[CheckReport]] = []
         self.far: CheckProgress | None = None
         """How far the one is that runs, as the test says."""
+        self.yielded: list[str] = []
+        """Pools that live work came back to."""
 
     def progress(self, rollout: str) -> CheckProgress | None:
         return self.far
+
+    def yield_pool(self, pool: str, why: str) -> int:
+        self.yielded.append(pool)
+        return 0
 
     async def run(self, rollout: str, kind: CheckKind, level: Level) -> CheckReport:
         self.asked.append((rollout, kind, level))

@@ -17,7 +17,7 @@ from policies.policy import Level
 from policies.rollout import CheckKind
 from policies.verdict import Answer
 from proxy.mirror import MirrorSettings, ShadowPool, ShadowRollout
-from tests.support.engines import FakeEndpoint, FakeEngine, Script, fake_step, probe
+from tests.support.engines import FakeEndpoint, FakeEngine, Script, fake_step, load, probe
 from tests.support.waiting import eventually
 
 CONFIG = loads(
@@ -44,7 +44,11 @@ def runs(baseline: FakeEndpoint, candidate: FakeEndpoint) -> CheckRuns:
         CONFIG,
         (
             ShadowRollout(
-                name="r", baseline=pools[0], candidate=pools[1], settings=MirrorSettings(), global_seed="s"
+                name="r",
+                baseline=pools[0],
+                candidate=pools[1],
+                settings=MirrorSettings(quiet_s=0.2),
+                global_seed="s",
             ),
         ),
     )
@@ -138,6 +142,35 @@ def test_check_that_is_cancelled_leaves_no_generation_running() -> None:
         return engine.active
 
     assert asyncio.run(go()) == 0
+
+
+@pytest.mark.parametrize("kind", list(CheckKind))
+def test_a_check_leaves_a_pool_that_live_work_comes_back_to_and_is_made_anew_once_it_is_quiet(
+    kind: CheckKind,
+) -> None:
+    async def go() -> None:
+        engine = FakeEngine()
+        engine.gate, engine.now = asyncio.Event(), load(waiting=3)
+        made = runs(FakeEndpoint(engine), FakeEndpoint(FakeEngine()))
+        checking = asyncio.create_task(made.run("r", kind, Level.TOKEN))
+        await eventually(lambda: engine.active)
+        if kind is CheckKind.SELF_CHECK:
+            assert made.yield_pool("new", "elsewhere") == 0
+        assert made.yield_pool("old", "acme comes home") == 1
+        await eventually(lambda: not engine.active)
+        engine.gate.set()
+
+        def waits() -> bool:
+            progress = made.progress("r")
+            return progress is not None and "acme comes home" in (progress.waiting or "")
+
+        await eventually(waits)
+        asked = len(engine.prompts)
+        engine.now = load()
+        assert (await checking).answer is Answer.PASS
+        assert len(engine.prompts) > asked
+
+    asyncio.run(go())
 
 
 @pytest.mark.parametrize(("self_first", "fork_class"), [(True, "tie_flip"), (False, "precision_drift")])
