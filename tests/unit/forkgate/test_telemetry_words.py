@@ -162,6 +162,13 @@ def test_a_tenant_is_told_only_where_the_configuration_allows_it() -> None:
     assert not any("forkgate.tenant" in keys for keys in names(everything(None)).values())
 
 
+def test_every_live_metric_tells_the_environment_that_answered() -> None:
+    """But one, which counts what another environment than the compared one answered, for each rollout."""
+    live = {name: keys for name, keys in names(everything(None)).items() if name.startswith("forkgate.live.")}
+    without = {name for name, keys in live.items() if not {"forkgate.environment", "forkgate.pool"} <= keys}
+    assert without == {"forkgate.live.set_aside"}
+
+
 def test_a_failed_arm_counts_under_its_outcome_and_gives_no_token_times() -> None:
     found = names(everything(None))
     assert "error.type" in found["gen_ai.client.operation.duration"]
