@@ -28,7 +28,7 @@ from forkgate.judge.publisher import FlipDone, Publisher
 from forkgate.state.latch import Latch, LatchFile
 from policies.policy import load_policy
 from policies.rollout import Latch as Rollback
-from policies.rollout import RolloutPlan, RolloutState, ShadowStage, Stage, Widening, start
+from policies.rollout import RolloutPlan, RolloutState, ShadowStage, Stage, Tick, Widening, start, step
 from policies.routes import TenantName
 from policies.verdict import Answer, Verdict
 from proxy.link.server import LinkServer
@@ -62,7 +62,7 @@ class Flipper:
             steps=(Widening(tenants=(TenantName(TENANT),)),),
         )
         self._home = start(self._plan, self._rollback())
-        self._canary = start(self._plan, None)
+        self._canary, _ = step(start(self._plan), Tick(unix_s=time.time()))
         self._state: RolloutState = self._home
         self._keeper = LatchKeeper(LatchFile(arguments.latch), _corrupt)
         self._keeper.open()

@@ -203,13 +203,17 @@ def sidecar(cores: Cores, command: str, directory: Path, config: dict[str, objec
     with process([sys.executable, "-m", "forkgate", command, str(file)], room, log) as child:
         up = Sidecar(port=0, judge_pid=0, edge_pids=(), state_dir=state_dir, log=log)
         workers = 1 if command == "serve" else 0
+        skips = b'"skip":true' in file.read_bytes()
 
         def ready() -> bool:
             try:
                 status, readiness = up.ask("/v1/status"), up.ask("/readyz")
             except OSError:
                 return False
-            return bool(readiness["ready"]) and sum(edge["connected"] for edge in status["edges"]) >= workers
+            connected = sum(edge["connected"] for edge in status["edges"])
+            # A rollout that skips its shadow stage takes its first step once the old pool has been looked at.
+            begun = not (skips and any(one["state"] == "shadow" for one in status["rollouts"]))
+            return bool(readiness["ready"]) and connected >= workers and begun
 
         wait_until(child, log, f"forkgate {command}", ready)
         status = up.ask("/v1/status")

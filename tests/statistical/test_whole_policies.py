@@ -16,9 +16,10 @@ from comparator.comparison import Comparison
 from comparator.pair import Pair
 from comparator.records import Arm
 from policies.policy import load_policy
-from policies.rollout import Hold, Observed, RollBack, RolloutPlan, ShadowStage, Widening, start
+from policies.rollout import Hold, Observed, RollBack, RolloutPlan, ShadowStage, Widening
 from policies.rollout.judging import ask_gates
 from tests.support.exchanges import pair, plain_steps
+from tests.support.plans import in_first_step
 from tests.support.suite_answers import answer, ref, scores
 from tests.support.triples import steps_of, triple
 
@@ -110,7 +111,7 @@ def suite(rng: np.random.Generator, *, lost: float = 0.0) -> Iterator[Comparison
 
 def outcome(name: str, items: Iterable[Comparison]) -> tuple[str | None, set[str]]:
     """The gate that rolled it back, and those that held it; holds are lifted in passing, states kept."""
-    state, held = start(plan(name)), set()
+    state, held = in_first_step(plan(name)), set()
     for item in items:
         state, effects = ask_gates(state, Observed(items=(item,), unix_s=0.0))
         for effect in effects:
