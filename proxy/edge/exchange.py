@@ -63,9 +63,9 @@ class Exchange:
     read to its writing to the client, with what came along of either. Neither the dial nor a wait for a peer
     is in it.
 
-    Nor is what later pieces of a stream take. They go out as they come in, so that a client has its last token
-    later by one piece's passing, not by the sum of all; and two looks at the clock are 1,170 instructions on
-    the 10,000 that the core takes for a piece, 12 %."""
+    Nor is what later pieces of a stream take. They go out as they come in, so that a client has its last
+    token later by one piece's passing, not by the sum of all; and two looks at the clock are 1,170
+    instructions on the 10,000 that the core takes for a piece, 12 %."""
     flipped = False
     """Its tenant was sent elsewhere while it was under way, and its pool may not finish it."""
     interim = 0
