@@ -71,6 +71,9 @@ def pool_lines(pool: dict[str, Any]) -> list[str]:
         model = f", model {endpoint['model']}" if endpoint["model"] else ""
         depth = f"top-{endpoint['max_logprobs']} logprobs"
         lines.append(f"  {endpoint['url']}  {endpoint['engine']}{version}{model}, {depth}{heard}")
+        digest = endpoint["environment"].get("value")
+        if digest is not None:
+            lines.append(f"    environment {digest}, told by its last {endpoint['environment_by']}")
         lines.append(f"    honours: {', '.join(endpoint['has']) or 'nothing that was asked for'}")
         lines += [f"    lacks {name}: {why}" for name, why in sorted(endpoint["missing"].items())]
     lines += old_pool_lines(pool.get("watch"))

@@ -1,8 +1,8 @@
-"""Would a lift come too early? A pool that was mended, and not probed since, may turn out to be another
-engine than the one that is known, and that holds the rollout again.
+"""Would a start or a lift come too early? What stands in its pools at that moment is what a rollout compares
+from then on; another engine that is found later has changed in mid-rollout, and holds it.
 
-When it was mended nobody tells. What is known is since when a rollout stands still, rolled back or held, and
-when each endpoint last said who it is: whatever was known before is of before the repair.
+When a pool was changed or mended nobody tells, so its endpoints are probed right before a rollout begins.
+Those that do not answer are told to whoever is about to begin it, and so is what took too long.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from forkgate.endpoint import Endpoint
 from forkgate.fleet import Fleet
-from policies.rollout import RolloutState
+from policies.rollout import RolloutState, Stage
 
-PROBE_S = 5.0
-"""How long a lift waits for the probes that it asks for: of an idle engine they take about a second."""
+FRESH_S = 5.0
+"""So long ago a probe still tells what stands there: no engine is put in place of another as fast."""
+PROBE_S = 10.0
+"""How long a start or a lift waits for the probes that it asks for: of an idle engine they take seconds."""
 POLL_S = 0.05
+_NOT_BEGUN = (Stage.PENDING, Stage.ABORTED)
 
 
 class EarlyLift:
@@ -27,52 +30,50 @@ class EarlyLift:
     def __init__(self, fleet: Fleet, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._fleet = fleet
         self._monotonic = monotonic
-        self._stopped_s: dict[str, float] = {}
-        """Rollout → since when it stands still, as far as this judge saw it. A judge that starts probes every
-        endpoint anew, so the ones before need not be known."""
-
-    def look(self, states: Iterable[RolloutState]) -> None:
-        """Note what stands still now. To be told after each event."""
-        now_s = self._monotonic()
-        for state in states:
-            if state.latch is None and state.held is None:
-                self._stopped_s.pop(state.plan.name, None)
-            else:
-                self._stopped_s.setdefault(state.plan.name, now_s)
 
     def told(self, state: RolloutState) -> tuple[str, ...]:
-        """What a person should know before lifting it, a sentence an endpoint; empty where nothing speaks
-        against it, or nothing is to be lifted."""
+        """Why a lift of it should wait, a sentence an endpoint that does not answer; empty where nothing is
+        to be lifted."""
         if state.latch is None and state.held is None:
             return ()
-        return tuple(
-            f"pool {pool}: {one.url}: {why}. If it was mended, let it be probed before the lift: another "
-            "engine than before that is found after it holds the rollout again"
-            for pool, one, why in self._unknown(state)
-        )
+        return self._in_words((pool, one) for pool, one in self._endpoints(state) if one.trouble is not None)
 
-    async def probed(self, state: RolloutState) -> None:
-        """Have those probed that answer, and wait for it, :data:`PROBE_S` at most: found before the lift, a
-        mended engine is what will be compared."""
-        for one in self._answering(state):
+    async def looked(self, state: RolloutState) -> tuple[str, ...]:
+        """Have probed what stands in the pools of a rollout that is about to begin, for a bounded time; those
+        that do not answer are not waited for.
+
+        Returns:
+            What is not known all the same, a sentence an endpoint; empty where the rollout does not begin.
+        """
+        if state.latch is None and state.held is None and state.stage not in _NOT_BEGUN:
+            return ()
+        since_s = self._monotonic() - FRESH_S
+
+        def waited_for() -> list[Endpoint]:
+            return [one for _, one in self._endpoints(state) if not one.trouble and _old(one, since_s)]
+
+        for one in waited_for():
             one.doubted.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROBE_S):
                 while True:
-                    if not self._answering(state):
-                        return
+                    if not waited_for():
+                        break
                     await asyncio.sleep(POLL_S)
+        return self._in_words((pool, one) for pool, one in self._endpoints(state) if _old(one, since_s))
 
-    def _answering(self, state: RolloutState) -> list[Endpoint]:
-        return [one for _, one, _ in self._unknown(state) if one.trouble is None]
+    def _in_words(self, unknown: Iterable[tuple[str, Endpoint]]) -> tuple[str, ...]:
+        return tuple(
+            f"pool {pool}: {one.url}: {one.trouble or f'not probed within {PROBE_S:g} s'}. If it was changed "
+            "or mended, let it be probed first: another engine that is found later holds the rollout"
+            for pool, one in unknown
+        )
 
-    def _unknown(self, state: RolloutState) -> Iterator[tuple[str, Endpoint, str]]:
-        since_s = self._stopped_s.get(state.plan.name, self._monotonic())
+    def _endpoints(self, state: RolloutState) -> Iterator[tuple[str, Endpoint]]:
         for pool in (state.plan.baseline, state.plan.candidate):
             for one in self._fleet.endpoints(pool):
-                known_s = one.known_s
-                if one.trouble is not None:
-                    yield pool, one, one.trouble
-                elif known_s is None or known_s < since_s:
-                    stopped = "rolled back" if state.latch is not None else "held"
-                    yield pool, one, f"not probed since the rollout is {stopped}"
+                yield pool, one
+
+
+def _old(one: Endpoint, since_s: float) -> bool:
+    return one.trouble is not None or one.known_s is None or one.known_s < since_s

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forkgate.judge.early_lift import FRESH_S
 from forkgate.state.latch import read_latch
 from tests.support.sidecar import eventually_async
 from tests.support.stack import Connection, request_bytes
@@ -69,7 +70,19 @@ def test_from_pending_to_promoted_by_commands_and_by_gates(tmp_path: Path) -> No
         assert read_latch(one.state / "rollback.latch").moved is None
         await road.again()
         assert await road.who() == HOME
-        await road.say("lift")
+        road.new.freeze()  # mended, as somebody thinks, and nobody can be asked who stands there now
+
+        async def known_long_ago() -> bool:
+            (new,) = [pool for pool in (await one.status())["pools"] if pool["name"] == "new"]
+            return bool(new["endpoints"][0]["answered_s"] > FRESH_S)
+
+        try:
+            await eventually_async(known_long_ago, "a while since the last answer")
+            told = await road.say("lift")
+            assert f"too early: pool new: {road.new.url}: " in told
+            assert "another engine that is found later holds the rollout" in told
+        finally:
+            road.new.thaw()
         await road.at("shadow")
 
     travelled(tmp_path, test)

@@ -16,7 +16,7 @@ from forkgate import fleet as module
 from forkgate.fleet import Fleet
 from forkgate.judge import early_lift
 from forkgate.judge.early_lift import EarlyLift
-from policies.rollout import Held, HoldCause, Lift, RollBackNow, RolloutState, start, step
+from policies.rollout import Held, HoldCause, RollBackNow, RolloutState, StartBy, start, step
 from tests.support.engines import FakeEngine
 from tests.support.judging import config
 from tests.support.waiting import LIMIT_S, eventually
@@ -49,14 +49,6 @@ class Scene:
         self.fleet = fleet
         self.old, self.new = engines["http://127.0.0.1:9001"], engines["http://127.0.0.1:9002"]
         self.early = EarlyLift(fleet)
-        self.state = start(plan())
-
-    def see(self, state: RolloutState) -> None:
-        self.state = state
-        self.early.look([state])
-
-    def told(self) -> tuple[str, ...]:
-        return self.early.told(self.state)
 
 
 @asynccontextmanager
@@ -86,53 +78,44 @@ ROLLED_BACK = step(start(plan()), RollBackNow(who="ana", why="no", unix_s=2.0))[
 HELD = Held(cause=HoldCause.GATE, reason="look")
 
 
+PENDING = start(plan(start=StartBy.COMMAND))
+
+
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.0)
+    monkeypatch.setattr(early_lift, "FRESH_S", 0.0)
 
 
-def test_a_rollout_that_goes_on_has_nothing_to_lift_early(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", [ROLLED_BACK, replace(start(plan()), held=HELD), PENDING])
+def test_what_begins_has_both_pools_probed_first(tmp_path: Path, state: RolloutState) -> None:
     async def main() -> None:
         async with scene(tmp_path) as made:
-            made.see(made.state)
-            assert made.told() == ()
-
-    run(main())
-
-
-def test_what_was_probed_before_the_rollback_alone_is_named(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as made:
-            made.see(ROLLED_BACK)
-            old, new = made.told()
-            assert old.startswith(
-                "pool old: http://127.0.0.1:9001: not probed since the rollout is rolled back."
-            )
-            assert new.startswith(
-                "pool new: http://127.0.0.1:9002: not probed since the rollout is rolled back."
-            )
-            assert "holds the rollout again" in new
-
-    run(main())
-
-
-def test_a_held_rollout_is_told_of_the_same(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as made:
-            made.see(replace(start(plan()), held=HELD))
-            assert all("not probed since the rollout is held." in one for one in made.told())
-
-    run(main())
-
-
-def test_a_lift_has_both_pools_probed_and_is_early_no_more(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as made:
-            made.see(ROLLED_BACK)
             before = made.old.probes, made.new.probes
-            await made.early.probed(made.state)
-            assert made.told() == ()
+            assert await made.early.looked(state) == ()
             assert (made.old.probes, made.new.probes) == (before[0] + 1, before[1] + 1)
+
+    run(main())
+
+
+def test_what_goes_on_is_left_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            before = made.old.probes, made.new.probes
+            assert await made.early.looked(start(plan())) == ()
+            assert made.early.told(start(plan())) == ()
+            assert (made.old.probes, made.new.probes) == before
+
+    run(main())
+
+
+def test_a_probe_of_a_moment_ago_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            monkeypatch.setattr(early_lift, "FRESH_S", LIMIT_S)
+            before = made.old.probes, made.new.probes
+            assert await made.early.looked(ROLLED_BACK) == ()
+            assert (made.old.probes, made.new.probes) == before
 
     run(main())
 
@@ -140,42 +123,29 @@ def test_a_lift_has_both_pools_probed_and_is_early_no_more(tmp_path: Path) -> No
 def test_an_engine_that_does_not_answer_is_named_and_not_waited_for(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as made:
-            made.see(ROLLED_BACK)
             made.new.gone = True
             (endpoint,) = made.fleet.endpoints("new")
             endpoint.not_answering("connection refused")
-            await made.early.probed(made.state)
-            (told,) = made.told()
-            assert told.startswith("pool new: http://127.0.0.1:9002: not answering since ")
+            for told in (made.early.told(ROLLED_BACK), await made.early.looked(ROLLED_BACK)):
+                (one,) = told
+                assert one.startswith("pool new: http://127.0.0.1:9002: not answering since ")
+                assert "another engine that is found later holds the rollout" in one
             made.new.gone = False
-            await eventually(lambda: made.told() == (), "the probe that finds it mended")
+            await eventually(lambda: made.early.told(ROLLED_BACK) == (), "the probe that finds it mended")
 
     run(main())
 
 
-def test_a_probe_that_takes_long_holds_up_no_lift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_takes_long_holds_up_no_lift_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(early_lift, "PROBE_S", 0.05)
 
     async def main() -> None:
         async with scene(tmp_path) as made:
-            made.see(ROLLED_BACK)
             made.new.may_answer.clear()
-            await made.early.probed(made.state)
-            (told,) = [one for one in made.told() if "pool new" in one]
-            assert "not probed since" in told
+            told = await made.early.looked(ROLLED_BACK)
+            assert "pool new: http://127.0.0.1:9002: not probed within 0.05 s." in "".join(told)
             made.new.may_answer.set()
-
-    run(main())
-
-
-def test_a_second_rollback_counts_from_its_own_time(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with scene(tmp_path) as made:
-            made.see(ROLLED_BACK)
-            await made.early.probed(made.state)
-            lifted = step(ROLLED_BACK, Lift(who="ana", why="mended", unix_s=3.0))[0]
-            made.see(lifted)
-            made.see(step(lifted, RollBackNow(who="ana", why="again", unix_s=5.0))[0])
-            assert len(made.told()) == 2
 
     run(main())
