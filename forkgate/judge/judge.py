@@ -468,8 +468,6 @@ class Judge:
 
     def _look(self) -> None:
         """Whoever wants to know of changes is told, and never waited for."""
-        if self.early is not None:
-            self.early.look(self.desk.states())
         if self.hooks is not None:
             self.hooks.look(map(self._as_published, self.desk.states()))
 

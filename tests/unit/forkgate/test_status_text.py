@@ -151,9 +151,15 @@ def test_engine_says_when_it_answered_last() -> None:
         "missing": {},
         "trouble": None,
         "answered_s": 3.2,
+        "environment": {"unknown": "nobody tells it"},
+        "environment_by": None,
     }
     lines = pool_lines({"name": "new", "home": False, "endpoints": [endpoint]})
     assert "  http://new  vllm, top-20 logprobs, last answered 3 s ago" in lines
+    assert not any("environment" in line for line in lines)
+    known = endpoint | {"environment": {"value": "sha256:ab"}, "environment_by": "answer"}
+    lines = pool_lines({"name": "new", "home": False, "endpoints": [known]})
+    assert "    environment sha256:ab, told by its last answer" in lines
     endpoint["trouble"] = "not answering since 2026-01-02 03:04:05 UTC: connection refused"
     endpoint["answered_s"] = 61.0
     assert pool_lines({"name": "new", "home": False, "endpoints": [endpoint]})[-1] == (
