@@ -91,7 +91,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """What it starts with; ``progress`` of the one that runs: ``answers`` there of ``wanted``, ``elapsed_s``,
     what it is ``waiting`` for."""
     too_early: list[str]
-    """While it is rolled back or held: endpoints that were not probed since, in words. A lift should wait."""
+    """While it is rolled back or held: endpoints that do not answer, in words. A lift should wait for them."""
     shadow: dict[str, Any] | None
     """Its copies: ``dropped`` by reason and ``refused`` by what stood in the way, since the judge started."""
     other_drops: dict[str, int]
@@ -111,8 +111,8 @@ class Acted(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     """Route table under which it holds."""
     troubles: list[str]
-    """What whoever did it should know, in words: a rollback that is not durable yet, a lift that came before
-    an endpoint was probed, so that the rollout may be held again."""
+    """What whoever did it should know, in words: a rollback that is not durable yet, a start or a lift that
+    came before an endpoint could be probed, so that the rollout may be held for what is found there."""
 
 
 class ListedPair(StoredPair, frozen=True, kw_only=True):
