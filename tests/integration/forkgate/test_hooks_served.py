@@ -23,14 +23,16 @@ LONG_S = 60
 
 
 @asynccontextmanager
-async def served(directory: Path, *urls: str) -> AsyncIterator[Sidecar]:
+async def served(
+    directory: Path, *urls: str, events: tuple[str, ...] = ("stage", "breach", "rollback", "hold", "lift")
+) -> AsyncIterator[Sidecar]:
     (directory / "secret").write_text(SECRET)
     hooks = [
         {
             "name": f"hook-{number}",
             "url": url,
             "secret_file": str(directory / "secret"),
-            "events": ["stage", "breach", "rollback", "hold", "lift"],
+            "events": events,
             "timeout_s": LONG_S,
             "retry_s": 3_600,
         }
@@ -62,17 +64,22 @@ def test_receivers_are_told_of_a_rollback_signed_and_in_order(tmp_path: Path) ->
         ):
             await one.request("globex", "hello")
             await rolled_back(one)
-            await receiver.until(lambda: len(receiver.requests) == 3)
+
+            def events() -> list[str]:
+                return [got.headers["forkgate-event"] for got in receiver.requests]
+
+            await receiver.until(lambda: "rollback" in events())
+            assert events()[-3:] == ["breach", "stage", "rollback"]
             for got in receiver.requests:
                 verify(SECRET.encode(), got.headers["forkgate-signature"], got.body, time.time())
             told = [orjson.loads(got.body) for got in receiver.requests]
-            assert [notice["event"] for notice in told] == ["breach", "stage", "rollback"]
+            assert [notice["event"] for notice in told] == events()
             status = await one.status()
-            assert told[2]["epoch"] == status["flips"][0]["epoch"]
+            assert told[-1]["epoch"] == status["flips"][0]["epoch"]
             code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "looked at it")
             assert code == 0, err
-            await receiver.until(lambda: len(receiver.requests) == 5)
-            assert [got.headers["forkgate-event"] for got in receiver.requests[3:]] == ["lift", "stage"]
+            await receiver.until(lambda: len(receiver.requests) >= len(told) + 2)
+            assert events()[len(told) : len(told) + 2] == ["lift", "stage"]
 
     asyncio.run(main())
 
@@ -82,7 +89,8 @@ def test_hanging_receiver_delays_neither_the_rollback_nor_the_end(tmp_path: Path
         async with (
             asyncio.timeout(LIMIT_S),
             HookReceiver(["hang"]).serving() as receiver,
-            served(tmp_path, receiver.url, "http://127.0.0.1:9/") as one,
+            # Of the start they are told nothing: that one of them is away would be a trouble from then on.
+            served(tmp_path, receiver.url, "http://127.0.0.1:9/", events=("breach", "rollback")) as one,
         ):
             await one.request("globex", "hello")
             await rolled_back(one)
@@ -90,9 +98,9 @@ def test_hanging_receiver_delays_neither_the_rollback_nor_the_end(tmp_path: Path
             assert status["flips"][0]["seconds"] < LONG_S, "the receiver was waited for"
             assert status["flips"][0]["missing"] == []
             waiting = {hook["name"]: hook["waiting"] for hook in status["hooks"]}
-            assert waiting == {"hook-0": 3, "hook-1": 3}
+            assert waiting == {"hook-0": 2, "hook-1": 2}
             assert await one.stop() == 0
             lost = [line for line in one.log() if line["event"] == "notifications are lost with this judge"]
-            assert sorted((line["hook"], line["count"]) for line in lost) == [("hook-0", 3), ("hook-1", 3)]
+            assert {line["hook"]: line["count"] for line in lost} == waiting
 
     asyncio.run(main())
