@@ -3,7 +3,10 @@
 ============== =======================================================================================
 ``process``    builds the parts, starts and stops them in order; ``python -m forkgate.judge``
 ``judge``      what the link, the mirror and everything under way report to
+``conduct``    what came of an event, obeyed and journalled in the right order
 ``actor``      carries out what policies ask for, in order
+``words``      what a person says
+``in_the_way`` what a step waits for beside what its rollout's state knows
 ``desk``       every rollout's state
 ``starts``     the check or the suites that a stage starts with, under way
 ``tally``      what a rollout has seen, counted for people

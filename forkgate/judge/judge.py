@@ -1,9 +1,9 @@
 """The judge: receives what edges saw, has it compared, and carries out what the policies say.
 
 It is glue by design. The link counts and delivers (``proxy.link``), the mirror runs arms
-(``proxy.mirror``), the desk knows the rules (``desk``), the publisher flips (``publisher``), the writer
-keeps (``writer``). What happens between them happens here, in order: gates are asked before anything is
-stored, and a breach is on its way before its reason is logged.
+(``proxy.mirror``), the desk knows the rules (``desk``), what comes of them is obeyed and journalled in order
+(``conduct``), the publisher flips (``publisher``), the writer keeps (``writer``). Gates are asked before
+anything is stored, and a breach is on its way before its reason is logged.
 """
 
 from __future__ import annotations
@@ -13,54 +13,40 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from comparator.comparison import Comparison
-from comparator.evidence import ComparisonDone, Drop, EvidenceError, Pin
+from comparator.evidence import ComparisonDone, Drop, Pin
 from comparator.pair import ForkSeen
 from comparator.records import Arm, CaptureId, EngineSample, LiveRecord
 from forkgate.checks.report import CheckReport
-from forkgate.hooks import Hooks, StepHooks
+from forkgate.hooks import Hooks
 from forkgate.judge.actor import Actor
 from forkgate.judge.checkpoint import Checkpoints
+from forkgate.judge.conduct import Conduct, upward
 from forkgate.judge.desk import Asked, Desk
 from forkgate.judge.early_lift import EarlyLift
 from forkgate.judge.forks import Classified
+from forkgate.judge.in_the_way import InTheWay
 from forkgate.judge.journal import snapshot
 from forkgate.judge.latchkeeper import Written
 from forkgate.judge.ports import MirrorPort
 from forkgate.judge.publisher import FlipDone, Publisher
 from forkgate.judge.starts import Starts
-from forkgate.judge.writer import EvidenceWriter, Note
+from forkgate.judge.words import Acted, Word, Words
+from forkgate.judge.writer import EvidenceWriter
 from forkgate.telemetry import Instruments, Tracing
 from policies.rollout import (
-    JUDGED_STAGES,
-    Abort,
-    Advance,
     CheckAnswer,
     CheckDone,
     CheckKind,
-    Declined,
-    Effect,
     HoldCause,
-    Lift,
-    MoveHome,
-    Pause,
-    Publish,
-    Resume,
-    RollBack,
-    RollBackNow,
     RolloutState,
-    RunCheck,
-    RunSuites,
-    SendHome,
     Stage,
-    Start,
     SuiteDone,
-    next_place,
 )
 from policies.rollout import Latch as Rollback
 from policies.routes import RolloutName
@@ -72,40 +58,8 @@ log = logging.getLogger(__name__)
 
 FLIPS_KEPT = 1_000
 """Rollbacks remembered with their numbers, for people and the bench."""
-LIFT_S = 5.0
-"""How long a lift waits for the pair that decided the rollback to be aborted and stored."""
-LOOK_S = 5.0
-"""How long a person's promote waits for the first look at the old pool, which follows its first probe."""
-KEPT_S = 5.0
-"""How long a step on waits for the journal to hold it; then it is taken all the same, and told."""
 _CHECK_ANSWERS = {Answer.PASS: CheckAnswer.PASSED, Answer.FAIL: CheckAnswer.FAILED}
 """Any other answer of a check means that it could not be made."""
-
-
-_Places = dict[str, tuple[str, int]]
-"""Rollout → where it stands, and how often it had entered a stage by then."""
-Word = Start | Pause | Resume | Advance | RollBackNow | Abort | Lift
-"""What a person may say to a rollout."""
-_LEADS_ON = (Start, Resume, Advance, Lift)
-"""Words that bring it on, and wait for the journal; the others bring it home, or keep it where it is."""
-
-
-class LatchUnwritableError(Exception):
-    """The disk would not let go of a latch: it stands, and so does what it holds."""
-
-
-class JournalUnwritableError(Exception):
-    """The journal takes nothing now, so that no step on can be kept before it is obeyed: nothing was done."""
-
-
-class Acted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a person's word."""
-
-    blocked: tuple[str, ...] = ()
-    """What stands in the way, a sentence each; empty when it was done."""
-    unkept: str | None = None
-    """It was done, and the journal does not hold it yet: why not. A judge that is killed now leaves a
-    successor that may not know of it."""
 
 
 class Judge:
@@ -130,19 +84,14 @@ class Judge:
         self.attribute: Callable[[Sequence[LiveRecord]], Sequence[LiveRecord]] = lambda records: records
         """Says of live records who answered them, as far as their answers do not: ``LiveAnswers``."""
         self._actor = Actor(publisher, instruments, desk.state)
-        self._moving = False
-        """Home is about to move: decided, and on its way to the journal and the disk."""
+        self._conduct = Conduct(desk, publisher, writer, self._actor, self._look)
+        self.in_the_way = InTheWay(writer, desk.state)
+        self._words = Words(desk, publisher, writer, checkpoints, self._actor, self._conduct, self.in_the_way)
         self.tracing: Tracing | None = None
         """Told how captures ended; None: nobody traces."""
-        self.looked: Callable[[str], bool] = lambda pool: True
-        """Whether a pool was looked at in this life for what a rollback would need of it. That it was ready
-        in an earlier one, which a state remembers, lets no step go."""
-        self._pool_news = asyncio.Event()
-        """Set, and another one made, at each look at a pool."""
         self.early: EarlyLift | None = None
         """Knows what a lift would come too early for."""
         self.hooks: Hooks | None = None
-        self.steps: StepHooks | None = None
         publisher.listener = self
 
     def attach(self, mirror: MirrorPort, starts: Starts | None = None) -> None:
@@ -179,7 +128,7 @@ class Judge:
         decided_s = time.monotonic()
         records = self.attribute(records)
         asked = self.desk.observe_live(records, time.time())
-        self._carry_out(asked, decided_s, *self.checkpoints.taken())
+        self._conduct.carry_out(asked, decided_s, *self.checkpoints.taken())
         self.live_requests.update(record.pool for record in records)
         self.instruments.live(records)
 
@@ -228,7 +177,7 @@ class Judge:
 
     def fork_seen(self, event: ForkSeen) -> None:
         decided_s = time.monotonic()
-        self._carry_out(self.desk.observe(event, time.time()), decided_s, event)
+        self._conduct.carry_out(self.desk.observe(event, time.time()), decided_s, event)
         log.info(
             "fork seen",
             extra={
@@ -274,31 +223,17 @@ class Judge:
     def pool_seen(self, pool: str, ready: bool, reason: str) -> None:
         """A pool was probed for what a rollback would need of it."""
         self._take(self.desk.pool_seen(pool, ready, reason, time.time()))
-        news, self._pool_news = self._pool_news, asyncio.Event()
-        news.set()
+        self.in_the_way.pool_seen()
         # What waited for this look alone need not wait for the next second.
-        self._take(self.desk.tick(time.time(), self._withheld))
+        self._take(self.desk.tick(time.time(), self.in_the_way.withholds))
 
     # -- time ---------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Once a second."""
-        self._take(self.desk.tick(time.time(), self._withheld))
+        self._take(self.desk.tick(time.time(), self.in_the_way.withholds))
         self._look()
-        for state in self.desk.states():
-            if state.stage is Stage.PROMOTED and not self._moving and not self.publisher.has_moved(state):
-                # The disk refused, or a judge was killed between the decision and the write.
-                self._moving = True
-                plan = state.plan
-                cause = f"{plan.name}: home is {plan.candidate} now"
-                move = self._actor.spawn(self.publisher.move_home(plan.name, plan.candidate, cause))
-                move.add_done_callback(self._moved)
-
-    def withheld_by(self, state: RolloutState) -> tuple[str, ...]:
-        """What stands in the way of its next step beside the conditions that its state knows, for people: an
-        old pool that this judge has not looked at yet, a journal that takes nothing, and hooks."""
-        hooks = () if self.steps is None else self.steps.blocked_by(state)
-        return (*self._unseen(state), *self._unwritable(state), *hooks)
+        self._conduct.move_home_again()
 
     def too_early(self, state: RolloutState) -> tuple[str, ...]:
         """Why a lift of it should wait, for people; empty where nothing is to be lifted."""
@@ -308,32 +243,6 @@ class Judge:
         """A person is about to start or lift it: have its pools probed, for a bounded time. What is not known
         of them all the same, in words. Raises KeyError."""
         return () if self.early is None else await self.early.looked(self.desk.state(name))
-
-    def _withheld(self, state: RolloutState) -> bool:
-        if self._unseen(state) or self._unwritable(state):
-            return True
-        return self.steps is not None and self.steps.withheld(state)
-
-    def _unwritable(self, state: RolloutState) -> tuple[str, ...]:
-        trouble = self.writer.trouble
-        if trouble is None or next_place(state) is None:
-            return ()
-        return (f"a step on is journalled before it is taken, and the journal takes nothing now: {trouble}",)
-
-    def _unseen(self, state: RolloutState) -> tuple[str, ...]:
-        pool = state.plan.baseline
-        if state.stage not in JUDGED_STAGES or pool not in state.pools or self.looked(pool):
-            return ()  # where nobody ever looked, the conditions say so
-        return (f"pool {pool}: this judge has not looked yet whether it could take everything back",)
-
-    async def _first_look(self, name: str) -> tuple[str, ...]:
-        """Who promotes right after a judge's start waits for its first look, for a bounded time. Raises
-        KeyError."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                while self._unseen(self.desk.state(name)):
-                    await self._pool_news.wait()
-        return self._unseen(self.desk.state(name))
 
     def clock_stepped(self, by_s: float) -> None:
         """The clock behind every event's time was set."""
@@ -346,7 +255,7 @@ class Judge:
         comparison = self.desk.arrived(comparison)
         # Before it is stored: a store that fails costs evidence, never a rollback.
         asked = self.desk.observe(comparison, time.time())
-        places = self._places() if _upward(asked.effects) else None
+        places = self._conduct.places() if upward(asked.effects) else None
         if places is None:
             self.obey(asked, decided_s)
         self.instruments.comparison(comparison)
@@ -364,55 +273,11 @@ class Judge:
             )
         finally:
             if places is not None:
-                self.obey(self._still(asked, places), decided_s)
+                self.obey(self._conduct.still(asked, places), decided_s)
 
     def _take(self, asked: Asked) -> None:
         """What is no comparison."""
-        self._carry_out(asked, time.monotonic())
-
-    def _carry_out(self, asked: Asked, decided_s: float, *notes: Note) -> None:
-        """Obey and keep. A way home is obeyed first and kept by and by; a step on is kept first, so that a
-        judge that is killed in between leaves a successor that knows of it."""
-        if _upward(asked.effects):
-            self._moving |= _moves_home(asked.effects)
-            # In the journal's order from this moment on, whatever comes before the task does.
-            keeping = self.writer.kept(*notes, *asked.notes, limit_s=KEPT_S)
-            self._actor.spawn(self._keep_then_obey(keeping, asked, decided_s, self._places()))
-            return
-        self.obey(asked, decided_s)
-        self.writer.note(*notes, *asked.notes)
-
-    async def _keep_then_obey(
-        self, keeping: Awaitable[None], asked: Asked, decided_s: float, places: _Places
-    ) -> None:
-        await self._kept(keeping)
-        self.obey(self._still(asked, places), decided_s)
-
-    async def _kept(self, keeping: Awaitable[None]) -> str | None:
-        """Returns why the journal does not hold it yet, if it does not."""
-        try:
-            await keeping
-        except EvidenceError as error:
-            log.error("a step is taken before the journal holds it", extra={"error": str(error)})
-            return str(error)
-        return None
-
-    def _places(self) -> _Places:
-        return {state.plan.name: (state.place, state.looks) for state in self.desk.states()}
-
-    def _still(self, asked: Asked, places: _Places) -> Asked:
-        """Without what is to be begun in a place that its rollout has left meanwhile: something may have sent
-        it home. A table is made of the states as they are, so it is made anyway."""
-        now = self._places()
-        effects = tuple(
-            effect
-            for effect in asked.effects
-            if not isinstance(effect, RunCheck | RunSuites | MoveHome)
-            or now[effect.rollout] == places[effect.rollout]
-        )
-        if _moves_home(asked.effects) and not _moves_home(effects):
-            self._moving = False
-        return msgspec.structs.replace(asked, effects=effects)
+        self._conduct.carry_out(asked)
 
     def _tell(self, comparison: Comparison, fork: Classified) -> None:
         plan = self.desk.state(comparison.rollout).plan
@@ -454,17 +319,7 @@ class Judge:
         Args:
             decided_s: when their cause was here, on the monotonic clock.
         """
-        flips = self._actor.obey(asked.effects, decided_s)
-        if _moves_home(asked.effects):
-            self._moving = True
-            for flip in flips:
-                flip.add_done_callback(self._moved)
-        for effect in asked.effects:
-            if isinstance(effect, MoveHome):
-                told = self.desk.home_moved(effect.by, time.time(), but=effect.rollout)
-                self._carry_out(told, decided_s)
-        self._look()
-        return flips
+        return self._conduct.obey(asked, decided_s)
 
     def _look(self) -> None:
         """Whoever wants to know of changes is told, and never waited for."""
@@ -476,10 +331,6 @@ class Judge:
         if state.stage is Stage.PROMOTED and self.publisher.table.home != state.plan.candidate:
             return msgspec.structs.replace(state, stage=Stage.OBSERVING)
         return state
-
-    def _moved(self, _flip: asyncio.Task[Any]) -> None:
-        self._moving = False
-        self._look()
 
     # -- forkgate.judge.publisher.FlipListener ------------------------------------------------------------
 
@@ -534,124 +385,9 @@ class Judge:
     # -- a person's word ----------------------------------------------------------------------------------
 
     async def act(self, name: str, event: Word) -> Acted:
-        """Do what a person says, or nothing.
-
-        A word that leads on is journalled, and then obeyed, before this returns; where the journal takes
-        nothing it is refused. A way home, or a pause, is taken whatever the journal says, and it is told
-        where that does not hold it. It comes to its end whatever becomes of whoever asked.
-
-        Raises:
-            KeyError: no such rollout.
-            LatchUnwritableError: the disk would not let go of a latch, which stands.
-            JournalUnwritableError: the disk would not take a step on, which was not taken.
-        """
-        return await asyncio.shield(self._actor.under_way(self._act(name, event)))
-
-    async def _act(self, name: str, event: Word) -> Acted:
-        reasons = _declined(self.desk.would(name, event))
-        if reasons:
-            self._take(self.desk.take(name, event))
-            return Acted(blocked=reasons)
-        if isinstance(event, Advance):
-            # What is waited for, and what the hooks allow, is this step and no later one.
-            state = self.desk.state(name)
-            event = msgspec.structs.replace(event, look=state.look)
-            if reasons := await self._first_look(name):
-                return Acted(blocked=reasons)
-            if self.steps is not None and (reasons := await self.steps.refusals(state)):
-                return Acted(blocked=reasons)
-        if isinstance(event, _LEADS_ON):
-            await self._journal_takes(name)
-        if isinstance(event, Lift):
-            await self._open_latch(self.desk.state(name), event)
-        asked = self.desk.take(name, event)
-        if reasons := _declined(asked.effects):  # something came in between
-            self._take(asked)
-            return Acted(blocked=reasons)
-        decided_s, places = time.monotonic(), self._places()
-        self._moving |= _moves_home(asked.effects)
-        if isinstance(event, RollBackNow | Abort):
-            under_way = self._under_way(asked, decided_s)
-            unkept = await self._kept(self.writer.kept(*asked.notes, limit_s=KEPT_S))
-        else:
-            unkept = await self._kept(self.writer.kept(*asked.notes, limit_s=KEPT_S))
-            under_way = self._under_way(self._still(asked, places), decided_s)
-        # Whoever said it is told the epoch under which it holds.
-        await under_way
-        return Acted(unkept=unkept)
-
-    def _under_way(self, asked: Asked, decided_s: float) -> Awaitable[Any]:
-        """Obey it now; awaited, the flips and tables that came of it are over."""
-        tables = [effect for effect in asked.effects if isinstance(effect, Publish)]
-        rest = tuple(effect for effect in asked.effects if not isinstance(effect, Publish))
-        flips = self.obey(msgspec.structs.replace(asked, effects=rest), decided_s)
-        published = (self._actor.under_way(self._actor.publish(one.rollout, one.cause)) for one in tables)
-        return asyncio.gather(*map(_settled, flips), *published)
-
-    async def _journal_takes(self, name: str) -> None:
-        """Refuse a word while the journal could not hold it. What is taken at the desk cannot be undone (a
-        breach may follow at once), so the journal is asked before: it must take what the rollout is now."""
-        try:
-            await self.writer.kept(snapshot(self.desk.state(name), time.time()), limit_s=KEPT_S)
-            await self.checkpoints.must_exist()
-        except (EvidenceError, OSError) as error:
-            raise JournalUnwritableError(str(error)) from error
-
-    async def _open_latch(self, state: RolloutState, lift: Lift) -> None:
-        name, keeper = state.plan.name, self.publisher.keeper
-        if lift.tenant is not None:
-            latched = lift.tenant in keeper.latch.tenants.get(name, {})
-        else:
-            latched = state.stage is Stage.ROLLED_BACK and name in keeper.latch.latched
-            if state.stage is Stage.ROLLED_BACK:
-                await self._end_what_was_spared(name)
-            if state.held is not None and state.held.cause is HoldCause.LATCH:
-                await self._open_elsewhere(state, lift)
-        if latched:
-            await self._open(name, lift.tenant, lift)
-
-    async def _open_elsewhere(self, state: RolloutState, lift: Lift) -> None:
-        """What stood in this rollout's way under names that the configuration gives to none: nobody else can
-        lift it."""
-        plan = state.plan
-        named = {one.plan.name: (one.plan.baseline, one.plan.candidate) for one in self.desk.states()}
-        latch = self.publisher.keeper.latch
-        for rollback in latch.elsewhere(plan.name, (plan.baseline, plan.candidate), named):
-            if rollback.rollout not in named:
-                await self._open(rollback.rollout, rollback.tenant, lift)
-
-    async def _open(self, rollout: str, tenant: str | None, lift: Lift) -> None:
-        written = await self.publisher.lift(rollout, lift.why, lift.unix_s, tenant)
-        if not written.durable:
-            raise LatchUnwritableError(written.error or "the disk refused")
-
-    async def _end_what_was_spared(self, name: str) -> None:
-        """The pair that decided a rollback must not decide the next one: it ends while the latch still
-        stands."""
-        # Pairs are observed before they wait for the store, so a store that hangs holds up no lift.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIFT_S):
-                await self._mirror.stop_rollout(name, "the rollback was lifted")
+        """Do what a person says, or nothing: :meth:`forkgate.judge.words.Words.act`."""
+        return await self._words.act(name, event)
 
     async def settle(self, timeout_s: float) -> None:
         """Let what is under way come to its end: no flip is abandoned half-way by a shutdown."""
         await self._actor.settle(timeout_s)
-
-
-async def _settled(task: asyncio.Task[Any]) -> None:
-    """Whatever it raises has been told."""
-    await asyncio.wait([task])
-
-
-def _declined(effects: Iterable[Effect]) -> tuple[str, ...]:
-    return tuple(reason for effect in effects if isinstance(effect, Declined) for reason in effect.reasons)
-
-
-def _moves_home(effects: Iterable[Effect]) -> bool:
-    return any(isinstance(effect, MoveHome) and effect.by is not None for effect in effects)
-
-
-def _upward(effects: Sequence[Effect]) -> bool:
-    """A table follows, and it sends nobody home."""
-    moves = any(isinstance(effect, Publish | MoveHome) for effect in effects)
-    return moves and not any(isinstance(effect, RollBack | SendHome) for effect in effects)

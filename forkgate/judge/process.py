@@ -167,13 +167,14 @@ class JudgeProcess:
             judge,
         )
         judge.attach(mirror, starts)
-        judge.hooks, judge.steps = hooks, StepHooks(hooks)
+        judge.hooks = hooks
+        judge.in_the_way.steps = step_hooks = StepHooks(hooks)
         judge.early = EarlyLift(fleet)
         judge.attribute = LiveAnswers(fleet).attribute
         watch = EngineWatch(fleet, desk.states, judge)
         watch.on_record = writer.note
         pool_watch = PoolWatch(config, fleet, open_engine, desk.states, judge, arms=mirror.arms)
-        judge.looked = pool_watch.found.__contains__
+        judge.in_the_way.looked = pool_watch.found.__contains__
         _share_budgets(mirror, checkpoints)
         server = LinkServer(
             link_address(config),
@@ -223,7 +224,7 @@ class JudgeProcess:
         await _within(STOP_S, "checks and suites", starts.close())
         await _within(config.judge.drain_s + STOP_S, "mirror", mirror.close(config.judge.drain_s))
         await _within(STOP_S, "flips", judge.settle(config.judge.acknowledge_s))
-        await judge.steps.close()
+        await step_hooks.close()
         await _within(STOP_S, "hooks", hooks.close())
         await _within(STOP_S, "link", server.stop())
         await _within(STOP_S, "checkpoint", checkpoints.save())

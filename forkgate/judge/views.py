@@ -14,13 +14,14 @@ import msgspec
 from comparator.evidence import EvidenceError, Keyring
 from forkgate.admin.port import KeepingPort, Refused, Verb
 from forkgate.fleet import Fleet
-from forkgate.judge.judge import JournalUnwritableError, Judge, LatchUnwritableError, Word
+from forkgate.judge.judge import Judge
 from forkgate.judge.keeping import EvidenceKeeping
 from forkgate.judge.plan_view import plan_view
 from forkgate.judge.pool_watch import PoolWatch
 from forkgate.judge.replay import Replayer
 from forkgate.judge.rollout_view import rollout_view
 from forkgate.judge.settings import JudgeSettings
+from forkgate.judge.words import JournalUnwritableError, LatchUnwritableError, Word
 from forkgate.state.paths import StatePaths
 from forkgate.supervisor.plan import sidecar_name
 from forkgate.telemetry import MetricsPage, Outlet
@@ -141,7 +142,7 @@ class Views:
             time.time(),
             check=starts.check_progress(name) if starts is not None else None,
             too_early=self._judge.too_early(state),
-            withheld=self._judge.withheld_by(state),
+            withheld=self._judge.in_the_way.told(state),
         )
 
     async def act(
@@ -250,7 +251,7 @@ class Views:
         )
         return {
             **view,
-            "blocked_by": [*view["blocked_by"], *self._judge.withheld_by(state)],
+            "blocked_by": [*view["blocked_by"], *self._judge.in_the_way.told(state)],
             "shadow": self._shadow(plan.name),
             "other_drops": self._other_drops(),
             "load": self._load(plan.name, (plan.baseline, plan.candidate)),

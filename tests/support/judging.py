@@ -20,10 +20,11 @@ from forkgate.config import Config, loads
 from forkgate.config.policy import read_policies
 from forkgate.judge.checkpoint import Checkpoints
 from forkgate.judge.desk import Desk
-from forkgate.judge.judge import Judge, LatchUnwritableError, Word
+from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.publisher import Publisher
 from forkgate.judge.starts import Starts
+from forkgate.judge.words import LatchUnwritableError, Word
 from forkgate.judge.writer import EvidenceWriter
 from forkgate.state.latch import LatchFile
 from forkgate.state.paths import StatePaths

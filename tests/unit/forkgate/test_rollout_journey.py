@@ -17,10 +17,11 @@ from comparator.evidence import EvidenceReader, Keyring
 from forkgate.config import loads
 from forkgate.config.hooks import HookEvent
 from forkgate.hooks.notices import differences
-from forkgate.judge import judge
+from forkgate.judge import conduct, in_the_way
 from forkgate.judge.edited import edited
 from forkgate.judge.plan_view import plan_view
 from forkgate.judge.recompute import recompute
+from forkgate.judge.words import JournalUnwritableError
 from forkgate.state.latch import Latch
 from forkgate.state.paths import StatePaths
 from policies.rollout import (
@@ -394,7 +395,7 @@ def test_an_old_pool_that_is_not_ready_holds_the_step_and_is_told_with_its_reaso
 def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge, "LOOK_S", 0.05)
+    monkeypatch.setattr(in_the_way, "LOOK_S", 0.05)
 
     async def main() -> None:
         async with bench(tmp_path, advance="gates") as one:
@@ -404,18 +405,18 @@ def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(
         async with bench(tmp_path, advance="gates", looked_at=False) as two:
             assert state(two).pools["old"].ready, "as the judge before saw it"
             looked: set[str] = set()
-            two.judge.looked = looked.__contains__
+            two.judge.in_the_way.looked = looked.__contains__
             two.judge.tick()
             waits = ("pool old: this judge has not looked yet whether it could take everything back",)
             assert await two.say(Advance(**now())) == waits
-            assert two.judge.withheld_by(state(two)) == waits
+            assert two.judge.in_the_way.told(state(two)) == waits
             assert state(two).place == "canary step 1 of 2"
             await two.checkpoints.save()
-        monkeypatch.setattr(judge, "LOOK_S", PATIENCE_S)
+        monkeypatch.setattr(in_the_way, "LOOK_S", PATIENCE_S)
         for advance in ("manual", "gates"):
             async with bench(tmp_path, advance=advance, looked_at=False) as three:
                 looked.clear()
-                three.judge.looked = looked.__contains__
+                three.judge.in_the_way.looked = looked.__contains__
                 meant = Advance(look=state(three).look, **now())
                 asked = asyncio.create_task(three.say(meant))
                 await asyncio.sleep(0)
@@ -424,7 +425,7 @@ def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(
                 blocked = await asked
                 if advance == "manual":
                     assert blocked == (), "who asks before the first look waits for it"
-                    assert three.judge.withheld_by(state(three)) == ()
+                    assert three.judge.in_the_way.told(state(three)) == ()
                     assert state(three).place == "canary step 2 of 2"
                 else:
                     assert "canary-3 was meant" in blocked[0], "the step that was meant took itself meanwhile"
@@ -504,23 +505,23 @@ def test_words_on_a_disk_that_hangs_are_refused_or_told_as_not_journalled(
         async with bench(tmp_path) as one:
             await promote_to(one, "canary step 1 of 2")
             await equal(one, 2)
-            monkeypatch.setattr(judge, "KEPT_S", 0.05)
+            monkeypatch.setattr(conduct, "KEPT_S", 0.05)
             hangs = threading.Event()
             asked = asyncio.create_task(one.writer.call(lambda _store: hangs.wait(PATIENCE_S), PATIENCE_S))
             await asyncio.sleep(0)
             try:
                 before = state(one)
-                with pytest.raises(judge.JournalUnwritableError, match="did not answer within"):
+                with pytest.raises(JournalUnwritableError, match="did not answer within"):
                     await one.judge.act(NAME, Advance(**now()))
                 assert state(one) == before, "nothing was done"
                 acted = await one.judge.act(NAME, Pause(**now()))
                 assert acted.unkept is not None
                 assert state(one).paused is not None
-                with pytest.raises(judge.JournalUnwritableError):
+                with pytest.raises(JournalUnwritableError):
                     await one.judge.act(NAME, Resume(**now()))
                 acted = await one.judge.act(NAME, RollBackNow(**now()))
                 assert (acted.unkept is not None, routes(one)) == (True, ("old", {}))
-                with pytest.raises(judge.JournalUnwritableError):
+                with pytest.raises(JournalUnwritableError):
                     await one.judge.act(NAME, Lift(**now()))
                 assert list(one.keeper.latch.latched) == [NAME], "the latch was not opened either"
             finally:

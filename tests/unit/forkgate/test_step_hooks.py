@@ -56,7 +56,7 @@ class Hooked(Bench):
 
     async def __aenter__(self) -> Hooked:
         await super().__aenter__()
-        self.judge.hooks, self.judge.steps = self.hooks, self.steps
+        self.judge.hooks, self.judge.in_the_way.steps = self.hooks, self.steps
         self.judge.tick()  # the stage's clock starts
         await self.judge.comparison_finished(comparison(pair()), "edge-1", 1)
         state = self.desk.state(NAME)
