@@ -22,7 +22,8 @@ come ``shadow``, where copies are compared and nobody has moved; ``canary``, the
 puts more tenants' live traffic on the candidate; ``observing``, everybody there and the old pool kept ready;
 and ``promoted``: home is the candidate. Each of these is left under conditions
 (:mod:`~policies.rollout.conditions`), by a person who promotes or by itself, as the plan says, and each but
-the last starts with the policy's suites, whose answers come as evidence like any other.
+the last starts with the policy's suites, whose answers come as evidence like any other. A shadow stage that
+is skipped is judged by nothing, and waits for the old pool alone.
 
 *The way down.* A breach, or a person, leads to ``rolled_back`` from any stage. That is latched, and a
 person's *lift* alone leads out, to where the plan starts, checks included, with gates from their initial
@@ -37,7 +38,8 @@ the gates start anew, and what the stage starts with is done again. :class:`Hold
 is to be looked at: a check, a suite that could not be asked to its end, a gate, a *choice* (the performance
 contract is missed at a level that promises tokens: see :mod:`~policies.rollout.judging`), an encoding
 mismatch (the arms were asked different questions, which is no fault of the candidate's numbers), frozen
-configuration that was changed, an engine that is another one than before.
+configuration that was changed, an engine that is another one than before, a rollback of the same pools that
+stands under another name (another name in a file lifts nothing).
 
 *A file that is edited* moves nothing. It starts no rollout, leaves no stage and puts no tenant on the
 candidate; a tenant that no step names any more goes home. What is not frozen is taken, with gates as they

@@ -70,7 +70,8 @@ class StartBy(enum.StrEnum):
     COMMAND = "by_command"
     """A person, with `forkgate rollout start`; until then it waits, and the file moves nothing."""
     LOAD = "on_load"
-    """The first judge that reads it."""
+    """The first judge that reads it, unless the same pools stand rolled back under another name: then it is
+    held until a person lifts it."""
 
 
 class InFlight(enum.StrEnum):
