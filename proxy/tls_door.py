@@ -21,10 +21,12 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-HANDSHAKES: Final = 512
-"""Under way at once at one listener."""
-FAIR_S: Final = 1.0
-"""What each of them has at least."""
+HANDSHAKES: Final = 1_024
+"""Under way at once at one listener, each with 55 KiB."""
+FAIR_S: Final = 0.25
+"""What each of them has at least. Short, so that 4,096 a second pass: who comes faster fills the kernel's
+backlog, and an honest client waits behind all of it. No burst of honest clients comes near it: to answer a
+hello takes a millisecond, so that few are under way when the next are accepted."""
 _A_TURN: Final = 64
 """Accepted before the loop sees to anything else."""
 _NO_ROOM_S: Final = 0.2

@@ -15,6 +15,8 @@ from proxy.tls_door import TlsDoor
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 5.0
+HANDSHAKES = 256
+"""Under way at once."""
 BACKLOG = 64
 
 
@@ -76,7 +78,7 @@ class TcpDoor:
                 )
             else:
                 self._doors = [
-                    TlsDoor(one, tls, self._protocol, handshake_s=HANDSHAKE_S)
+                    TlsDoor(one, tls, self._protocol, handshake_s=HANDSHAKE_S, most=HANDSHAKES)
                     for one in await _listeners(listen.host, listen.port)
                 ]
         except (OSError, socket.gaierror) as error:

@@ -42,7 +42,7 @@ def server(authority: Authority) -> Certificate:
 def descriptors() -> None:
     """Both ends of every connection are in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * FLOOD
+    wanted = 2 * (FLOOD + HANDSHAKES) + 500
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -172,7 +172,7 @@ def test_a_flood_of_handshakes_keeps_no_client_from_the_edge(
         async with (
             Upstream(hello).running() as url,
             running_edge(table(url), listen_tls=listen, timeouts=Timeouts(header_s=600.0)) as edge,
-            unfinished(edge.number, FLOOD + HANDSHAKES // 2),
+            unfinished(edge.number, FLOOD + HANDSHAKES),
         ):
             reader, writer = await edge.connect(ssl=context, server_hostname="localhost")
             writer.write(get())
