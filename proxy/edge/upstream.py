@@ -27,7 +27,7 @@ class UpstreamConnection:
     __slots__ = (
         "_answer",
         "_edge",
-        "_most_head",
+        "_last_end",
         "_partial",
         "_reading",
         "_write_paused",
@@ -41,7 +41,7 @@ class UpstreamConnection:
 
     def __init__(self, edge: Edge, endpoint: Endpoint) -> None:
         self._edge = edge
-        self._most_head = edge.limits.head_bytes
+        self._last_end = edge.limits.head_bytes - 4  # where the empty line of the longest head begins
         self.endpoint = endpoint
         self.exchange: Exchange | None = None
         self.transport: Transport | None = None
@@ -124,13 +124,15 @@ class UpstreamConnection:
             self._partial = b""
         while True:
             end = data.find(b"\r\n\r\n")
-            if (end + 4 if end >= 0 else len(data)) > self._most_head:
-                raise BadAnswerError("the response head is too large")
             if end < 0:
+                if len(data) > self._edge.limits.head_bytes:
+                    raise _too_large()
                 if b"HTTP/1."[: len(data)] != data[:7]:
                     raise BadAnswerError("this is no HTTP/1.1")
                 self._partial = data
                 return
+            if end > self._last_end:
+                raise _too_large()
             head = data[: end + 4]
             data = data[end + 4 :]
             answer = self._edge.answers.read(head, exchange.ask.method, self._answer)
@@ -193,3 +195,7 @@ class UpstreamConnection:
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+
+
+def _too_large() -> BadAnswerError:
+    return BadAnswerError("the response head is too large")

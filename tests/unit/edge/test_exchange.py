@@ -997,6 +997,19 @@ def test_an_answers_head_past_the_limit_is_refused_however_it_arrives(cut: int |
     assert "the response head is too large" in error_of(wire.sent.partition(b"\r\n\r\n")[2])["message"]
 
 
+@pytest.mark.parametrize("cut", [None, 20], ids=["one read", "two reads"])
+def test_an_answers_head_has_its_limit_to_the_byte(cut: int | None) -> None:
+    whole = answer(b"{}", "200 OK", "X-Long: " + "y" * 300)
+    for spare, status in ((0, 200), (-1, 502)):
+        edge = core(limits=Limits(head_bytes=len(whole) - 2 + spare))
+        client, wire = edge.client()
+        client.data_received(get())
+        upstream, _ = edge.accept()
+        for piece in (whole,) if cut is None else (whole[:cut], whole[cut:]):
+            upstream.data_received(piece)
+        assert status_of(wire.sent) == status
+
+
 # -- a flip where nothing may finish ----------------------------------------------------------------
 
 
