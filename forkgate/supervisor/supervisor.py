@@ -31,8 +31,8 @@ from forkgate.state.whole import replace_file
 from forkgate.supervisor import child as children
 from forkgate.supervisor.backoff import Backoff
 from forkgate.supervisor.child import Child, died_of
-from forkgate.supervisor.keeper import TableKeeper
 from forkgate.supervisor.descriptors import make_room
+from forkgate.supervisor.keeper import TableKeeper
 from forkgate.supervisor.listener import bind, check
 from forkgate.supervisor.plan import edge_settings, first_table, link_address, sidecar_name
 from forkgate.supervisor.watch import JudgeWatch
@@ -91,8 +91,8 @@ class Supervisor:
             last = self._last_table()
             self._table = first_table(self.config, last, self._latch())
             if self.parts.edges:
-                self._listen()
                 make_room(self.config.limits.connections)
+                self._listen()
                 self._keeper = TableKeeper(self.paths.table)
                 self._keeper.start()
                 if self._table != last:
