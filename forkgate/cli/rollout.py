@@ -95,7 +95,8 @@ def plan(
 ) -> None:
     """Print a rollout's steps, where it stands, and what each step waits for, with numbers.
 
-    With --file: what an edited configuration would change, before any restart.
+    With --file: what an edited configuration would change, before any restart. Exit status then: 0; 2 where a
+    restart under it would be refused.
     """
     if file is not None:
         _edited(name, file, config, state_dir, as_json)
@@ -134,14 +135,18 @@ def _edited(name: str | None, file: Path, config: Path, state_dir: Path | None, 
         )
     except OSError as error:
         leave(Exit.USAGE, f"{paths.rollouts}: {error.strerror or error}")
+    refused = [one for one in told if "refused" in one]
     if name is not None:
         told = [one for one in told if one["name"] == name]
         if not told:
             leave(Exit.USAGE, f"no rollout is called {name!r}, neither in {file} nor in {paths.root}")
+        told += refused  # whatever was asked about, nothing of it would come to pass
     if as_json:
         data_json(told)
     else:
         data("\n".join(line for one in told for line in edit_lines(one)) or "nothing would change")
+    if refused:
+        leave(Exit.USAGE)
 
 
 @app.command("start", short_help="Begin a rollout, with its checks.")

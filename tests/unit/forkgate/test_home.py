@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from forkgate.cli.app import app
 from forkgate.config import Config, loads
+from forkgate.judge.checkpoint import File, Kept
+from forkgate.judge.tally import Tally
 from forkgate.state.home import HomeUnclear, home_moved
 from forkgate.state.latch import Latch, LatchFile, Moved
 from forkgate.supervisor.plan import first_home, first_table, pools
 from policies.rollout import Latch as Rollback
-from policies.rollout import Stage
+from policies.rollout import Stage, start
 from policies.routes import PoolName, RolloutName, RouteTable, TenantName
 from policies.verdict import Answer, Verdict
+from tests.unit.policies.test_rollout import plan
 
 TEXT = """
 state_dir: /nowhere
@@ -125,3 +130,20 @@ def test_check_config_of_a_damaged_latch_says_what_it_means(tmp_path: Path) -> N
     status, told = checked(tmp_path, "old", ROLLOUTS, None)
     assert status == 0
     assert "so every rollout counts as rolled back until it is lifted" in told
+
+
+@pytest.mark.parametrize("name", [(), ("r",)])
+def test_a_plan_under_a_file_that_forgets_who_moved_home_says_that_it_would_be_refused(
+    tmp_path: Path, name: tuple[str, ...]
+) -> None:
+    checked(tmp_path, "old", ROLLOUTS, MOVED)
+    now, edited = tmp_path / "f.yaml", tmp_path / "edited.yaml"
+    edited.write_text(now.read_text().replace(ROLLOUTS, ""))
+    kept = Kept(state=start(replace(plan(), name=RolloutName("r"))), tally=Tally())
+    file = File(unix_s=1.0, rollouts=(kept,))
+    (tmp_path / "state" / "rollouts.json").write_bytes(msgspec.json.encode(file))
+    asked = ["rollout", "plan", *name, "--file", str(edited), "--config", str(now)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 2
+    assert "rollout r  " in done.stdout
+    assert "a restart would be refused: home: is 'old', and rollout 'r'" in done.stdout
