@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 from typing import Any
+
+import yaml
 
 PATIENCE_S = 120.0
 """Only a hang takes so long: what takes a second on a quiet machine has taken 30 on a busy one."""
@@ -39,8 +40,12 @@ def begun(status: dict[str, Any], config: str) -> bool:
         status: of ``/v1/status``.
         config: the file's text.
     """
-    skips = re.search(r'\bskip"?: true', config) is not None
-    return not (skips and any(one["state"] == "shadow" for one in status["rollouts"]))
+    skips = {
+        one["name"]
+        for one in yaml.safe_load(config).get("rollouts", ())
+        if one.get("shadow_stage", {}).get("skip")
+    }
+    return not any(one["name"] in skips and one["state"] == "shadow" for one in status["rollouts"])
 
 
 def all_obey(status: dict[str, Any], workers: int = 0) -> bool:
