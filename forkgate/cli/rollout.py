@@ -285,7 +285,7 @@ _DONE = {
     "start": "started",
     "pause": "paused",
     "resume": "resumed",
-    "promote": "promoted",
+    "promote": "one step on",
     "rollback": "rolled back",
     "abort": "aborted",
     "lift": "lifted",

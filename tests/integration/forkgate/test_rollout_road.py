@@ -33,7 +33,7 @@ def test_from_pending_to_promoted_by_commands_and_by_gates(tmp_path: Path) -> No
         await road.pairs(2)
         assert await road.who() == HOME
         shadow = (await road.show())["look"]
-        assert "canary step 1 of 2" in await road.say("promote", "--look", shadow)
+        assert "one step on, canary step 1 of 2" in await road.say("promote", "--look", shadow)
         assert await road.who() == CANARY
         said_again = await road.say("promote", "--look", shadow, code=3)
         assert f"it is in canary step 1 of 2 (canary-2) by now, and {shadow} was meant" in said_again
