@@ -91,7 +91,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """What it starts with; ``progress`` of the one that runs: ``answers`` there of ``wanted``, ``elapsed_s``,
     what it is ``waiting`` for."""
     too_early: list[str]
-    """While it is rolled back or held: endpoints that do not answer, in words. A lift should wait for them."""
+    """While it is rolled back or held: endpoints that do not answer, in words. A lift should await them."""
     shadow: dict[str, Any] | None
     """Its copies: ``dropped`` by reason and ``refused`` by what stood in the way, since the judge started."""
     other_drops: dict[str, int]
