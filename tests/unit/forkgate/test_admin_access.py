@@ -269,7 +269,6 @@ def test_guessing_is_answered_429_with_right_tokens_too_and_counted(tmp_path: Pa
 # --- TLS
 
 
-def test_tls_and_client_certificates(tmp_path: Path) -> None:
 def test_a_flood_of_handshakes_that_are_never_finished_keeps_nobody_out(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate = authority.issue("127.0.0.1")
@@ -296,6 +295,7 @@ def test_a_flood_of_handshakes_that_are_never_finished_keeps_nobody_out(tmp_path
     run(main())
 
 
+def test_tls_and_client_certificates(tmp_path: Path) -> None:
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     server_cert, client_cert = authority.issue("127.0.0.1"), authority.issue("client.internal")
     wrong_cert = stranger.issue("client.internal")
