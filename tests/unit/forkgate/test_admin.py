@@ -25,10 +25,10 @@ from forkgate.admin.evidence import EXPORT_CHUNK_BYTES
 from forkgate.admin.openapi import described
 from forkgate.admin.routes import Route
 from tests.support.exchanges import comparison, pair
+from tests.support.waiting import LIMIT_S
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 """Whom the kernel names at the other end of the socket."""
-from tests.support.waiting import LIMIT_S
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
