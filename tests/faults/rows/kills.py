@@ -294,7 +294,7 @@ async def edge(figures: Figures, directory: Path) -> None:
 
 
 LIVES_S = 240.0
-"""A row that starts a judge again and again: each takes seconds on a busy machine."""
+"""A row of many rounds, most with another judge: each takes seconds on a busy machine."""
 
 ROWS = (
     ("judge-killed-states", "kill -9 of the judge in each state of a rollout", in_every_state, LIVES_S),

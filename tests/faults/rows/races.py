@@ -156,5 +156,5 @@ ROWS = (
         while_home_moves,
         LIVES_S,
     ),
-    ("lift-racing-fork", "lifts while the candidate still forks", lift_while_it_forks),
+    ("lift-racing-fork", "lifts while the candidate still forks", lift_while_it_forks, LIVES_S),
 )
