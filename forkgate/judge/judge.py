@@ -384,9 +384,9 @@ class Judge:
 
     # -- a person's word ----------------------------------------------------------------------------------
 
-    async def act(self, name: str, event: Word) -> Acted:
+    async def act(self, name: str, event: Word, meant: RolloutState | None = None) -> Acted:
         """Do what a person says, or nothing: :meth:`forkgate.judge.words.Words.act`."""
-        return await self._words.act(name, event)
+        return await self._words.act(name, event, meant)
 
     async def settle(self, timeout_s: float) -> None:
         """Let what is under way come to its end: no flip is abandoned half-way by a shutdown."""

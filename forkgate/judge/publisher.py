@@ -228,15 +228,18 @@ class Publisher:
             self.keeper.recall(latch, f"the latch does not hold the rollback of {names} yet")
         return new
 
-    async def lift(self, name: str, why: str, unix_s: float, tenant: str | None = None) -> Written:
-        """Open the latch of one rollout, or of one of its tenants, on disk too. It stands again when the disk
-        refuses."""
+    async def lift(self, rollback: Rollback, why: str, unix_s: float) -> Written:
+        """Open the latch of this rollback, of a rollout or of one of its tenants, on disk too. It stands
+        again when the disk refuses; another one that was latched meanwhile stands anyway."""
+        name, tenant = rollback.rollout, rollback.tenant
         async with self._line:  # what is latched while this waits in line stays latched
             before = self.keeper.latch
             entries = before.latched if tenant is None else before.tenants.get(name, {})
             entry = entries.get(name if tenant is None else tenant)
             if entry is None:  # somebody else was faster
                 return Written(durable=True, seconds=0.0)
+            if entry.rollback.unix_s != rollback.unix_s:
+                return Written(durable=False, seconds=0.0, error="it is another one, latched meanwhile")
             written = await self.keeper.hold(before.with_lifted(name, why, unix_s, tenant), self._latch_s)
             if not written.durable:
                 now = self.keeper.latch  # an edge may have told of another rollback meanwhile

@@ -155,7 +155,7 @@ class Views:
         tenant: str | None = None,
         look: str | None = None,
     ) -> dict[str, Any]:
-        self._state(name)
+        meant = self._state(name)
         begins = verb is Verb.START or (verb is Verb.LIFT and tenant is None)
         early = await self._judge.before_it_begins(name) if begins else ()
         event = _word(
@@ -163,7 +163,7 @@ class Views:
         )
         keeper = self._judge.publisher.keeper
         try:
-            acted = await self._judge.act(name, event)
+            acted = await self._judge.act(name, event, meant)
         except LatchUnwritableError as error:
             whose = name if tenant is None else f"{tenant} in {name}"
             raise Refused(

@@ -25,11 +25,13 @@ from policies.rollout import (
     Declined,
     Effect,
     HoldCause,
+    Latch,
     Lift,
     Pause,
     Resume,
     RollBackNow,
     RolloutState,
+    Said,
     Stage,
     Start,
 )
@@ -82,21 +84,27 @@ class Words:
         self._conduct = carrier
         self._in_the_way = in_the_way
 
-    async def act(self, name: str, event: Word) -> Acted:
+    async def act(self, name: str, event: Word, meant: RolloutState | None = None) -> Acted:
         """Do what a person says, or nothing.
 
         A word that leads on is journalled, and then obeyed, before this returns; where the journal takes
         nothing it is refused. A way home, or a pause, is taken whatever the journal says, and it is told
         where that does not hold it. It comes to its end whatever becomes of whoever asked.
 
+        Args:
+            meant: the rollout as it stood when the person said it; None: as it stands now. What is rolled
+                back, aborted or paused while the word waits is not what it was about, and stays so.
+
         Raises:
             KeyError: no such rollout.
             LatchUnwritableError: the disk would not let go of a latch, which stands.
             JournalUnwritableError: the disk would not take a step on, which was not taken.
         """
-        return await asyncio.shield(self._actor.under_way(self._act(name, event)))
+        if meant is None:
+            meant = self._desk.state(name)
+        return await asyncio.shield(self._actor.under_way(self._act(name, event, meant)))
 
-    async def _act(self, name: str, event: Word) -> Acted:
+    async def _act(self, name: str, event: Word, meant: RolloutState) -> Acted:
         reasons = _declined(self._desk.would(name, event))
         if reasons:
             self._conduct.carry_out(self._desk.take(name, event))
@@ -109,13 +117,43 @@ class Words:
                 return Acted(blocked=reasons)
         if isinstance(event, _LEADS_ON):
             await self._journal_takes(name)
+        if reasons := self._overtaken(name, event, meant):
+            return Acted(blocked=reasons)
         if isinstance(event, Lift):
             await self._open_latch(self._desk.state(name), event)
+            if reasons := self._overtaken(name, event, meant):
+                return Acted(blocked=reasons)
         asked = self._desk.take(name, event)
         if reasons := _declined(asked.effects):  # something came in between
             self._conduct.carry_out(asked)
             return Acted(blocked=reasons)
         return Acted(unkept=await self._conduct.say(asked, leads_home=isinstance(event, RollBackNow | Abort)))
+
+    def _overtaken(self, name: str, event: Word, meant: RolloutState) -> tuple[str, ...]:
+        """Whatever was said of the rollout while this word waited for probes, the journal or the latch holds:
+        whoever said it was told so."""
+        now = self._desk.state(name)
+        before: Latch | Said | None
+        after: Latch | Said | None
+        match event:
+            case Lift(tenant=None):
+                before, after = _latched(meant.latch), _latched(now.latch)
+            case Lift(tenant=tenant) if tenant is not None:
+                before, after = _latched(meant.sent_home.get(tenant)), _latched(now.sent_home.get(tenant))
+            case Start():
+                before, after = meant.ended, now.ended
+            case Resume():
+                before, after = meant.paused, now.paused
+            case _:
+                return ()  # a promote names its step; what leads home, or stops, may always come last
+        if before == after:
+            return ()
+        verb = type(event).__name__.lower()
+        reason = (
+            f"{name} is {now.place}, and not what it was when this {verb} was said: somebody was faster. See "
+            f"`forkgate rollout show {name}`, and say it again if it is still meant"
+        )
+        return (reason,)
 
     async def _journal_takes(self, name: str) -> None:
         """Refuse a word while the journal could not hold it. What is taken at the desk cannot be undone (a
@@ -137,8 +175,9 @@ class Words:
                 await self._end_what_was_spared(name)
             if state.held is not None and state.held.cause is HoldCause.LATCH:
                 await self._open_elsewhere(state, lift)
-        if latched:
-            await self._open(name, lift.tenant, lift)
+        mine = state.latch if lift.tenant is None else state.sent_home.get(lift.tenant)
+        if latched and mine is not None:
+            await self._open(mine, lift)
 
     async def _open_elsewhere(self, state: RolloutState, lift: Lift) -> None:
         """What stood in this rollout's way under names that the configuration gives to none: nobody else can
@@ -148,10 +187,10 @@ class Words:
         latch = self._publisher.keeper.latch
         for rollback in latch.elsewhere(plan.name, (plan.baseline, plan.candidate), named):
             if rollback.rollout not in named:
-                await self._open(rollback.rollout, rollback.tenant, lift)
+                await self._open(rollback, lift)
 
-    async def _open(self, rollout: str, tenant: str | None, lift: Lift) -> None:
-        written = await self._publisher.lift(rollout, lift.why, lift.unix_s, tenant)
+    async def _open(self, rollback: Latch, lift: Lift) -> None:
+        written = await self._publisher.lift(rollback, lift.why, lift.unix_s)
         if not written.durable:
             raise LatchUnwritableError(written.error or "the disk refused")
 
@@ -163,6 +202,11 @@ class Words:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIFT_S):
                 await self._actor.mirror.stop_rollout(name, "the rollback was lifted")
+
+
+def _latched(latch: Latch | None) -> Latch | None:
+    """It, whether or not the disk has it by now."""
+    return None if latch is None else msgspec.structs.replace(latch, durable=False)
 
 
 def _declined(effects: Iterable[Effect]) -> tuple[str, ...]:

@@ -346,7 +346,9 @@ def test_a_lift_that_only_the_file_knows_of_is_journalled_by_the_next_judge(tmp_
             assert await one.say(RollBackNow(**now())) == ()
             await one.checkpoints.save()
             for tenant in ("acme", None):
-                await one.publisher.lift(NAME, "looked at it", time.time(), tenant)
+                latch = state(one).latch if tenant is None else state(one).sent_home[TenantName(tenant)]
+                assert latch is not None
+                await one.publisher.lift(latch, "looked at it", time.time())
         async with bench(tmp_path) as two:
             assert (state(two).stage, state(two).latch, state(two).sent_home) == (Stage.SHADOW, None, {})
         assert journalled(tmp_path).count("Lift") == 2
