@@ -80,15 +80,25 @@ class TlsDoor:
         self._listener.setblocking(False)
         self._loop.add_reader(self._listener, self._accept)
 
+    async def drain(self, seconds: float) -> None:
+        """Accept nobody any more. Handshakes that are under way get this long."""
+        self._accept_nobody()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        self.close()
+
     def close(self) -> None:
         """Accept nobody any more, and end what is not done; those that are go on."""
+        self._accept_nobody()
+        while self._under_way:
+            self._end_oldest()
+
+    def _accept_nobody(self) -> None:
         if self._again is not None:
             self._again.cancel()
         if self._listener.fileno() >= 0:
             self._loop.remove_reader(self._listener)
             self._listener.close()
-        while self._under_way:
-            self._end_oldest()
 
     # ------------------------------------------------------------------------------------------
 

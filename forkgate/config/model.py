@@ -31,7 +31,10 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class Listen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where clients connect. The supervisor owns this socket; a killed worker loses no backlog."""
+    """Where clients connect. The supervisor owns this socket; a killed worker loses no backlog.
+
+    Sockets that a service manager hands over (``LISTEN_FDS``) are taken instead of ``host`` and ``port``.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 8080

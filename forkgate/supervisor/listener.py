@@ -1,13 +1,21 @@
 """The sockets that clients connect to. The supervisor binds them and keeps them; workers only accept.
 
 All workers share one queue, so a worker that dies takes nothing with it but the connections it held: whoever
-waits in the backlog is accepted by the next one.
+waits in the backlog is accepted by the next one. A service manager may hand over sockets that it bound itself
+(``sd_listen_fds(3)``, systemd's socket activation): those outlive the supervisor too, so that who connects
+while it is restarted waits instead of being refused.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
+from collections.abc import MutableMapping
+from typing import Final
+
+_FIRST_HANDED: Final = 3
+"""The first descriptor that a service manager hands over; the others follow it."""
 
 
 class ListenError(Exception):
@@ -44,6 +52,38 @@ def bind(host: str, port: int, backlog: int, section: str = "listen") -> list[so
             one.close()
         raise ListenError(_explain(error, host, port, section)) from error
     return sockets
+
+
+def handed_over(environ: MutableMapping[str, str]) -> list[socket.socket]:
+    """The sockets that a service manager bound for this very process; empty where it did not.
+
+    Args:
+        environ: of the process. What says that sockets are there is taken out, for it is true of no child.
+
+    Raises:
+        ListenError: what was handed over is no listening TCP socket.
+    """
+    told, whom = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
+    environ.pop("LISTEN_FDNAMES", None)
+    if whom != str(os.getpid()):
+        return []  # meant for a parent of ours
+    if not told.isdecimal():
+        raise ListenError(f"LISTEN_FDS: {told!r} is no number of sockets")
+    return [_handed(number) for number in range(_FIRST_HANDED, _FIRST_HANDED + int(told))]
+
+
+def _handed(number: int) -> socket.socket:
+    try:
+        one = socket.socket(fileno=number)
+        listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+    except OSError as error:
+        raise ListenError(f"LISTEN_FDS: descriptor {number} is no socket: {error.strerror}") from error
+    if not listens or one.family not in (socket.AF_INET, socket.AF_INET6):
+        one.close()
+        raise ListenError(f"LISTEN_FDS: descriptor {number} is no listening TCP socket (ListenStream=PORT)")
+    one.set_inheritable(False)
+    one.setblocking(False)
+    return one
 
 
 def check(host: str, port: int, section: str) -> None:

@@ -33,7 +33,7 @@ from forkgate.supervisor.backoff import Backoff
 from forkgate.supervisor.child import Child, died_of
 from forkgate.supervisor.descriptors import make_room
 from forkgate.supervisor.keeper import TableKeeper
-from forkgate.supervisor.listener import bind, check
+from forkgate.supervisor.listener import bind, check, handed_over
 from forkgate.supervisor.plan import edge_settings, first_table, link_address, sidecar_name
 from forkgate.supervisor.watch import JudgeWatch
 from policies.routes import RouteTable
@@ -255,9 +255,12 @@ class Supervisor:
 
     def _listen(self) -> None:
         listen = self.config.listen
-        self._sockets = bind(listen.host, listen.port, listen.backlog)
+        handed = handed_over(os.environ)
+        self._sockets = handed or bind(listen.host, listen.port, listen.backlog)
         addresses = ["{}:{}".format(*one.getsockname()[:2]) for one in self._sockets]
-        log.info("listening", extra={"addresses": addresses})
+        log.info(
+            "listening", extra={"addresses": addresses, "bound_by": "service manager" if handed else "us"}
+        )
         try:
             told = msgspec.json.encode({"pid": os.getpid(), "addresses": addresses})
             replace_file(self.paths.listen, told, durable=False)

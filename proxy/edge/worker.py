@@ -12,7 +12,7 @@ import ssl
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from proxy.edge.client import ClientConnection
+from proxy.edge.client import NEWCOMER_S, ClientConnection
 from proxy.edge.dialer import SocketDialer
 from proxy.edge.edge import Edge
 from proxy.edge.errors import SettingsError
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _SWEEPS: Final = 10
 """Sweeps within the shortest timeout: a timeout is late by a tenth of the shortest one at most."""
 _BACKLOG: Final = 4096
+_TURNS: Final = 5
+"""Of the loop, and some to spare: asyncio makes a connection two turns after it accepted it."""
 
 
 class Link(ShadowPort, Protocol):
@@ -153,12 +155,11 @@ class Worker:
         """Serve until ``stop``, then let live requests finish within ``drain_s`` and close the link."""
         await self._stopping.wait()
         edge = self.edge
-        for server in self._servers:
-            server.close()
+        until = monotonic() + self._settings.timeouts.drain_s
+        edge.drain()
+        await self._let_newcomers_in()
         empty = asyncio.Event()
         edge.on_empty = empty.set
-        edge.drain()
-        until = monotonic() + self._settings.timeouts.drain_s
         if edge.connections:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.timeouts.drain_s):
@@ -167,6 +168,18 @@ class Worker:
             client.cut()
         await asyncio.sleep(0)  # let the aborted connections end
         await self.link.close(max(until - monotonic(), 1.0))
+
+    async def _let_newcomers_in(self) -> None:
+        """Accept nobody any more; who has been accepted becomes a connection, which may ask once."""
+        doors = []
+        for server in self._servers:
+            if isinstance(server, TlsDoor):
+                doors.append(server.drain(NEWCOMER_S))
+            else:
+                server.close()
+        await asyncio.gather(*doors)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
     def _sweep(self) -> None:
         try:

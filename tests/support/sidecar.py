@@ -72,6 +72,9 @@ class Sidecar:
         self.workers = workers
         self.process: subprocess.Popen[bytes] | None = None
         self.session: aiohttp.ClientSession | None = None
+        self.before: tuple[str, ...] = ()
+        """What the command line begins with: a program that becomes ``forkgate serve``."""
+        self.pass_fds: tuple[int, ...] = ()
         self._log: list[dict[str, Any]] = []
         self._log_bytes = 0
 
@@ -82,10 +85,11 @@ class Sidecar:
         log = self.log_file.open("ab")
         with log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "forkgate", "serve", str(self.file)],
+                [*self.before, sys.executable, "-m", "forkgate", "serve", str(self.file)],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, MARK: str(self.directory)},
+                pass_fds=self.pass_fds,
             )
         if self.session is None:
             self.session = aiohttp.ClientSession()

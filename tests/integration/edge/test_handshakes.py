@@ -129,6 +129,23 @@ def test_a_young_handshake_is_not_put_out_and_the_next_waits(
     assert "too many TLS handshakes" in caplog.text
 
 
+def test_who_has_connected_to_a_door_that_drains_is_let_in(authority: Authority, server: Certificate) -> None:
+    async def main() -> None:
+        async with door(server) as made:
+            one = socket.create_connection(("127.0.0.1", made.address[1]))
+            await eventually(lambda: made.handshakes == 1, "a handshake")
+            draining = asyncio.create_task(made.drain(600.0))
+            context = ssl.create_default_context(cafile=authority.cert_file)
+            reader, writer = await asyncio.open_connection(sock=one, ssl=context, server_hostname="localhost")
+            assert await reader.read() == b"come in"
+            writer.close()
+            await draining
+            with pytest.raises(ConnectionError):
+                await asyncio.open_connection("127.0.0.1", made.address[1])
+
+    run(main())
+
+
 def test_a_handshake_ends_with_its_time_and_a_door_with_its_handshakes(server: Certificate) -> None:
     async def main() -> None:
         async with door(server, handshake_s=0.2) as made, unfinished(made.address[1], 3) as held:

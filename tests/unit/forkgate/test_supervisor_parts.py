@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from forkgate.identifiers import uuid7
 from forkgate.supervisor import Supervisor, child, leash
 from forkgate.supervisor.backoff import FIRST_S, HEALTHY_S, LONGEST_S, Backoff
-from forkgate.supervisor.listener import ListenError, bind
+from forkgate.supervisor.listener import ListenError, bind, handed_over
 from tests.support.judging import config
 from tests.support.waiting import LIMIT_S
 
@@ -44,6 +45,36 @@ def test_port_that_somebody_listens_on_is_refused_in_words() -> None:
 def test_address_of_another_machine_is_refused_in_words() -> None:
     with pytest.raises(ListenError, match=r"listen\.host: '192\.0\.2\.1' is no address of this machine"):
         bind("192.0.2.1", 0, 16)
+
+
+def handed(number: str, fd: int) -> tuple[list[socket.socket], dict[str, str]]:
+    environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": number, "LISTEN_FDNAMES": "http", "HOME": "/"}
+    with mock.patch("forkgate.supervisor.listener._FIRST_HANDED", fd):
+        return handed_over(environ), environ
+
+
+def test_socket_that_a_service_manager_bound_is_taken_and_no_child_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        (one,), environ = handed("1", os.dup(bound.fileno()))
+        with one:
+            assert one.getsockname() == bound.getsockname()
+            assert not one.get_inheritable()
+    assert environ == {"HOME": "/"}
+
+
+def test_sockets_that_were_meant_for_a_parent_are_not_taken() -> None:
+    environ = {"LISTEN_PID": str(os.getppid()), "LISTEN_FDS": "1"}
+    assert handed_over(environ) == []
+    assert environ == {}
+
+
+def test_what_is_no_listening_socket_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ListenError, match="LISTEN_FDS: 'two' is no number of sockets"):
+        handed("two", 3)
+    with (tmp_path / "file").open("wb") as file, pytest.raises(ListenError, match="is no socket"):
+        handed("1", file.fileno())
+    with socket.socket() as idle, pytest.raises(ListenError, match="is no listening TCP socket"):
+        handed("1", os.dup(idle.fileno()))
 
 
 def test_bound_sockets_do_not_leak_into_children_by_themselves() -> None:
