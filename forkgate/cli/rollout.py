@@ -120,6 +120,7 @@ def _edited(name: str | None, file: Path, config: Path, state_dir: Path | None, 
     from comparator.evidence.keys import SealedKeyError
     from forkgate.cli.options import evidence_keys, read_config
     from forkgate.cli.plan_text import edit_lines
+    from forkgate.judge.checkpoint import NewerStatesError
     from forkgate.judge.edited import edited
     from forkgate.state.paths import StatePaths
 
@@ -133,6 +134,8 @@ def _edited(name: str | None, file: Path, config: Path, state_dir: Path | None, 
             f"{paths.rollouts}: {error}. A judge would not start under {file}: name the key in it, if only "
             "under evidence.encryption.old_keys",
         )
+    except NewerStatesError as error:
+        leave(Exit.USAGE, f"{paths.rollouts}: {error}")
     except OSError as error:
         leave(Exit.USAGE, f"{paths.rollouts}: {error.strerror or error}")
     refused = [one for one in told if "refused" in one]

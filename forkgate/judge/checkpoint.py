@@ -65,6 +65,9 @@ log = logging.getLogger(__name__)
 PURPOSE = "rollout states"
 """What a sealed checkpoint is bound to."""
 DAY_S = 86_400.0
+VERSION = 1
+"""Of the file. It rises with whatever a reader that passes over unknown fields would read wrongly, or not at
+all: a further stage or cause, a field of a state."""
 EDGES = 4_096
 """Edge incarnations whose last batch is remembered."""
 MAX_AGAIN = 10_000
@@ -88,8 +91,17 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """Shadow tokens by tenant, since 00:00 UTC of the file's day."""
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
+class NewerStatesError(Exception):
+    """A newer forkgate wrote the states. What people said stands in them: they are neither taken for lost nor
+    written over."""
+
+
+class _Version(msgspec.Struct, frozen=True):
     version: int = 1
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    version: int = VERSION
     unix_s: float
     rollouts: tuple[Kept, ...]
     batches: dict[str, int] = {}
@@ -186,6 +198,7 @@ class Checkpoints:
         Raises:
             SealedKeyError: the file is sealed with a key that is not given. What people said stands in it: it
                 is neither taken for lost nor written over.
+            NewerStatesError: a newer forkgate wrote it; the same.
         """
         await self._restore()
         self._agree_on_home()
@@ -201,7 +214,7 @@ class Checkpoints:
     async def _restore(self) -> None:
         try:
             content = open_file(self._writer.keys, PURPOSE, self._path.read_bytes())
-            file = msgspec.json.decode(content, type=File)
+            file = decoded(content)
         except FileNotFoundError:
             return
         except SealedKeyError:
@@ -227,7 +240,7 @@ class Checkpoints:
             state = self._desk.state(moved.rollout)
         except KeyError:
             return
-        anew = state.held is not None and state.held.cause is HoldCause.CONFIGURATION
+        anew = _begun_anew(state)
         # A clock that was set back dates a promotion before its rollout's begin: the stage knows better.
         older = state.stage is not Stage.PROMOTED and state.begun_unix_s > moved.unix_s
         if state.stage in ENDED_STAGES or anew or older:
@@ -314,7 +327,7 @@ class Checkpoints:
             return
         asked = self._desk.resume(name, plan, time.time())
         state = self._desk.state(name)
-        if state.held is not None and state.held.cause is HoldCause.CONFIGURATION:
+        if _begun_anew(state):
             caught_up.clear()  # of gates that are no more; nothing was rolled back, or it would still stand
         log.warning(
             "the configuration of a rollout is another one than before",
@@ -385,6 +398,17 @@ class Checkpoints:
             log.error("prompts met before may count again", extra={"rollout": name, "error": str(error)})
 
 
+def decoded(content: bytes) -> File:
+    """The file, opened. Raises msgspec.DecodeError and NewerStatesError."""
+    version = msgspec.json.decode(content, type=_Version).version
+    if version > VERSION:
+        raise NewerStatesError(
+            f"version {version}, a newer forkgate wrote it and this one knows {VERSION}. Start that one; or "
+            "move the file away, and every rollout begins anew"
+        )
+    return msgspec.json.decode(content, type=File)
+
+
 def promoted(state: RolloutState, unix_s: float) -> RolloutState:
     """A rollout whose promotion the latch's file holds, and its journal does not."""
     return msgspec.structs.replace(
@@ -396,6 +420,12 @@ def promoted(state: RolloutState, unix_s: float) -> RolloutState:
         pairs=0,
         entered_unix_s=unix_s,
     )
+
+
+def _begun_anew(state: RolloutState) -> bool:
+    """Another plan has ended its gates; a person has not said yet that it is meant."""
+    held = state.held
+    return held is not None and held.cause is HoldCause.CONFIGURATION and not held.elsewhere
 
 
 def _stands(effect: Effect, state: RolloutState) -> bool:

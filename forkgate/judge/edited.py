@@ -17,7 +17,7 @@ from comparator.evidence import NO_KEYS, Keyring
 from comparator.evidence.keys import SealedFileError, SealedKeyError, open_file
 from forkgate.config.model import Config
 from forkgate.config.policy import frozen, read_policies
-from forkgate.judge.checkpoint import PURPOSE, File
+from forkgate.judge.checkpoint import PURPOSE, decoded
 from forkgate.judge.desk import begun, plan_of
 from forkgate.judge.plan_view import edit_view
 from forkgate.state.home import HomeUnclear, home_moved
@@ -36,6 +36,7 @@ def edited(config: Config, paths: StatePaths, keys: Callable[[], Keyring]) -> li
 
     Raises:
         SealedKeyError: the states are sealed, and none of these keys opens them.
+        NewerStatesError: a newer forkgate wrote them.
         OSError: they cannot be read.
     """
     states, latch = _states(paths, keys), _latch(paths)
@@ -69,7 +70,7 @@ def _states(paths: StatePaths, keys: Callable[[], Keyring]) -> dict[str, Rollout
             content = open_file(NO_KEYS, PURPOSE, content)
         except SealedKeyError:
             content = open_file(keys(), PURPOSE, content)
-        file = msgspec.json.decode(content, type=File)
+        file = decoded(content)
     except SealedKeyError:
         raise
     except (FileNotFoundError, msgspec.DecodeError, SealedFileError):

@@ -43,7 +43,6 @@ from policies.rollout import (
     CheckAnswer,
     CheckDone,
     CheckKind,
-    HoldCause,
     RolloutState,
     Stage,
     SuiteDone,
@@ -114,7 +113,7 @@ class Judge:
         """Start what the rollouts, as they stand, begin with."""
         self._look()
         for state in self.desk.states():
-            if state.held is not None and state.held.cause is HoldCause.LATCH:
+            if state.held is not None and state.held.elsewhere:
                 extra = {"rollout": state.plan.name, "reason": state.held.reason}
                 log.error("rollout held until a person has looked", extra=extra)
         self._actor.obey(self.desk.begin(), time.monotonic())
@@ -143,6 +142,8 @@ class Judge:
     def rolled_back(self, edge: EdgeIdentity, announced: Mapping[str, int]) -> None:
         for rollback in self.publisher.recall({RolloutName(name): at for name, at in announced.items()}):
             name, reason = rollback.rollout, rollback.verdict.reason
+            if all(state.plan.name != name for state in self.desk.states()):
+                continue  # the configuration has given this name up: it is latched, and that is all
             log.error(
                 "an edge was told of a rollback without a latch: it stands",
                 extra={"rollout": name, "tenant": rollback.tenant, "edge": edge.incarnation},

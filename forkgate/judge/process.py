@@ -23,7 +23,7 @@ from forkgate.evidence_keys import EvidenceKeyError, keyring_of
 from forkgate.fleet import Fleet, FleetError
 from forkgate.hooks import Hooks, StepHooks
 from forkgate.hooks.hooks import HookConfigError
-from forkgate.judge.checkpoint import Checkpoints
+from forkgate.judge.checkpoint import Checkpoints, NewerStatesError
 from forkgate.judge.desk import Desk
 from forkgate.judge.early_lift import EarlyLift
 from forkgate.judge.engine_watch import EngineWatch
@@ -120,6 +120,8 @@ class JudgeProcess:
                 f"{self.paths.rollouts}: {error}. Name it under evidence.encryption.old_keys; or move the "
                 "file away, and every rollout begins anew"
             ) from error
+        except NewerStatesError as error:
+            raise StartError(f"{self.paths.rollouts}: {error}") from error
         if checkpoints.home_is_back:
             keeper.recall(keeper.latch.with_home(None), "the latch does not hold that home is back yet")
         publisher = Publisher(
@@ -175,6 +177,7 @@ class JudgeProcess:
         watch.on_record = writer.note
         pool_watch = PoolWatch(config, fleet, open_engine, desk.states, judge, arms=mirror.arms)
         judge.in_the_way.looked = pool_watch.found.__contains__
+        judge.in_the_way.silent = pool_watch.silent
         _share_budgets(mirror, checkpoints)
         server = LinkServer(
             link_address(config),
@@ -282,10 +285,9 @@ class JudgeProcess:
 
     def _recall(self, keeper: LatchKeeper) -> None:
         """A rollback that edges were told of stands, also when the judge before could not write it down."""
-        rollouts = [rollout.name for rollout in self.config.rollouts]
-        latch = with_announced(keeper.latch, self.settings.rolled_back, rollouts)
+        latch = with_announced(keeper.latch, self.settings.rolled_back)
         if latch is not keeper.latch:
-            new = sorted(set(latch.latched) - set(keeper.latch.latched))
+            new = sorted(set(latch.announced) - set(keeper.latch.announced))
             keeper.recall(latch, f"{self.paths.latch}: does not hold the rollback of {', '.join(new)}")
             log.error("rollbacks that were announced without a latch still stand", extra={"rollouts": new})
 

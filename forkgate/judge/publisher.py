@@ -23,7 +23,7 @@ from forkgate.state.latch import Moved
 from forkgate.state.unreadable import with_announced
 from policies.rollout import Latch as Rollback
 from policies.rollout import RolloutState, Stage
-from policies.routes import TENANT_MARK, Pool, PoolName, RolloutName, RouteTable
+from policies.routes import Pool, PoolName, RolloutName, RouteTable
 from policies.tables import route_table
 from proxy.link.flip import Flip, FlipReport
 from proxy.link.server import LinkServer
@@ -111,13 +111,7 @@ class Publisher:
             rollouts=[_as_promised(state, moved) for state in self._states()],
             cause=cause,
         )
-        latch = self.keeper.latch
-        rolled_back = {name: one.epoch for name, one in latch.latched.items()}
-        for name, its in latch.tenants.items():
-            rolled_back |= {f"{name}{TENANT_MARK}{tenant}": one.epoch for tenant, one in its.items()}
-        return msgspec.structs.replace(
-            table, rolled_back={RolloutName(name): at for name, at in rolled_back.items()}
-        )
+        return msgspec.structs.replace(table, rolled_back=self.keeper.latch.announced)
 
     def ahead(self, epoch: int) -> None:
         """Somebody out there uses a newer epoch than ours; the next one is above it."""
@@ -216,9 +210,8 @@ class Publisher:
 
         The caller publishes. It waits for no disk: this was announced before, and upkeep writes it down.
         """
-        rollouts = [state.plan.name for state in self._states()]
         before = self.keeper.latch
-        latch = with_announced(before, announced, rollouts)
+        latch = with_announced(before, announced)
         new = [one.rollback for name, one in latch.latched.items() if name not in before.latched]
         for name, its in latch.tenants.items():
             known = before.tenants.get(name, {})

@@ -24,7 +24,6 @@ from policies.rollout import (
     Advance,
     Declined,
     Effect,
-    HoldCause,
     Latch,
     Lift,
     Pause,
@@ -173,7 +172,7 @@ class Words:
             latched = state.stage is Stage.ROLLED_BACK and name in keeper.latch.latched
             if state.stage is Stage.ROLLED_BACK:
                 await self._end_what_was_spared(name)
-            if state.held is not None and state.held.cause is HoldCause.LATCH:
+            if state.held is not None and state.held.elsewhere:
                 await self._open_elsewhere(state, lift)
         mine = state.latch if lift.tenant is None else state.sent_home.get(lift.tenant)
         if latched and mine is not None:

@@ -25,7 +25,7 @@ import msgspec
 
 from policies.rollout import Latch as Rollback
 from policies.rollout import Stage
-from policies.routes import PoolName, RolloutName, TenantName
+from policies.routes import TENANT_MARK, PoolName, RolloutName, TenantName
 from policies.verdict import Answer, Verdict
 
 SLOT_BYTES = 65_536
@@ -129,6 +129,14 @@ class Latch(msgspec.Struct, frozen=True, kw_only=True):
         one = Lifted(latched=entry, reason=reason, at_unix_s=at_unix_s, tenant=tenant)
         lifted = (*self.lifted, one)[-MAX_LIFTED:]
         return msgspec.structs.replace(self, latched=latched, tenants=tenants, lifted=lifted)
+
+    @property
+    def announced(self) -> dict[RolloutName, int]:
+        """What tables tell of it: :attr:`policies.routes.RouteTable.rolled_back`."""
+        told = {name: one.epoch for name, one in self.latched.items()}
+        for name, its in self.tenants.items():
+            told |= {f"{name}{TENANT_MARK}{tenant}": one.epoch for tenant, one in its.items()}
+        return {RolloutName(name): epoch for name, epoch in told.items()}
 
     def elsewhere(
         self,

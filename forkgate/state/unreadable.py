@@ -16,23 +16,22 @@ def all_latched(rollouts: Iterable[str], why: str) -> Latch:
     return latch
 
 
-def with_announced(latch: Latch, announced: Mapping[RolloutName, int], rollouts: Iterable[str]) -> Latch:
+def with_announced(latch: Latch, announced: Mapping[RolloutName, int]) -> Latch:
     """``latch`` with the rollbacks that edges were told of, but that its file never got to hold.
+
+    Also those of names that the configuration has given up: nothing of the same pools begins by itself while
+    one stands, and which pools it was of is not announced.
 
     Args:
         announced: :attr:`policies.routes.RouteTable.rolled_back` of the last table known.
-        rollouts: those of the configuration; others are forgotten.
     """
-    for name in rollouts:
-        epoch = announced.get(RolloutName(name))
-        if epoch is not None and name not in latch.latched and not _lifted_since(latch, name, None, epoch):
+    for key, epoch in announced.items():
+        name, _, tenant = key.partition(TENANT_MARK)
+        if tenant:
+            if tenant not in latch.tenants.get(name, {}) and not _lifted_since(latch, name, tenant, epoch):
+                latch = latch.with_tenant(tenant, unexplained(name, _lost(epoch)), epoch)
+        elif name not in latch.latched and not _lifted_since(latch, name, None, epoch):
             latch = latch.with_latched(unexplained(name, _lost(epoch)), epoch)
-        for key, at in announced.items():
-            rollout, _, tenant = key.partition(TENANT_MARK)
-            if rollout != name or not tenant or tenant in latch.tenants.get(name, {}):
-                continue
-            if not _lifted_since(latch, name, tenant, at):
-                latch = latch.with_tenant(tenant, unexplained(name, _lost(at)), at)
     return latch
 
 

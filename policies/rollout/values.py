@@ -72,7 +72,6 @@ class HoldCause(enum.StrEnum):
     ENCODING = "encoding"  # the pools read one request as different tokens
     CONFIGURATION = "configuration"  # what is frozen was changed
     ENVIRONMENT = "environment"  # an engine is another one than before, in mid-rollout
-    LATCH = "latch"  # it would have begun by itself, and its pools stand rolled back under another name
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +81,9 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     choice: tuple[str, ...] = ()
     """Ways on, each a new rollout; forkgate takes none of them by itself."""
+    elsewhere: bool = False
+    """It would have begun by itself, and its pools stand rolled back under another name. No cause of its own:
+    a judge of an older version, which knows none, would take all states for lost and begin them anew."""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,7 +315,9 @@ def start(plan: RolloutPlan, latch: Latch | None = None, elsewhere: Sequence[Lat
     if plan.start is not StartBy.LOAD:
         return standing(plan, Stage.PENDING)
     if elsewhere:
-        held = Held(cause=HoldCause.LATCH, reason=_under_another_name(plan, elsewhere))
+        held = Held(
+            cause=HoldCause.CONFIGURATION, reason=_under_another_name(plan, elsewhere), elsewhere=True
+        )
         return msgspec.structs.replace(standing(plan, Stage.PENDING), held=held)
     return standing(plan, plan.first_stage)
 

@@ -16,7 +16,7 @@ from forkgate.config import Config, loads
 from forkgate.judge.edited import edited
 from forkgate.judge.plan_view import plan_view
 from forkgate.state.latch import Latch, unexplained
-from policies.rollout import HoldCause, Lift, RollBackNow, Stage
+from policies.rollout import Lift, RollBackNow, Stage
 from policies.routes import TenantName
 from tests.support.judging import Bench
 from tests.unit.forkgate.test_rollout_journey import NAME, bench, now, promote_to, run
@@ -62,7 +62,7 @@ def test_another_name_begins_nothing_and_says_what_to_do(
         caplog.set_level(logging.ERROR)
         async with renamed(tmp_path, ON_LOAD) as two:
             state = two.desk.state("b")
-            assert (state.stage, state.held and state.held.cause) == (Stage.PENDING, HoldCause.LATCH)
+            assert (state.stage, state.held and state.held.elsewhere) == (Stage.PENDING, True)
             assert two.publisher.table.routes == {}
             for _ in range(3):
                 two.judge.tick()
@@ -85,7 +85,9 @@ def test_another_name_begins_nothing_and_says_what_to_do(
             assert three.desk.state("b").stage is Stage.SHADOW
             latch = three.keeper.latch
             assert (latch.latched, latch.tenants) == ({}, {}), "nobody else can lift what no file names"
-        async with renamed(tmp_path, ON_LOAD, ON_LOAD | {"name": "c", "steps": [], "shadow_stage": {}}) as four:
+        async with renamed(
+            tmp_path, ON_LOAD, ON_LOAD | {"name": "c", "steps": [], "shadow_stage": {}}
+        ) as four:
             assert four.desk.state("c").held is None
 
     run(main())

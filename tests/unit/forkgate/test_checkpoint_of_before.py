@@ -7,9 +7,13 @@ import logging
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from policies.rollout import Stage
+from comparator.evidence import NO_KEYS
+from forkgate.judge.checkpoint import VERSION, NewerStatesError
+from forkgate.judge.edited import edited
+from policies.rollout import Abort, HoldCause, RolloutState, Stage
 from tests.support.judging import Bench, fork_seen
 
 BEFORE = Path(__file__).parent / "checkpoints" / "before_steps.json"
@@ -54,3 +58,40 @@ def test_a_latch_stands_whatever_became_of_the_checkpoint(tmp_path: Path) -> Non
             assert bench.publisher.table.routes == {}
 
     asyncio.run(main())
+
+
+def test_states_of_a_newer_forkgate_are_neither_begun_anew_nor_written_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Bench(tmp_path) as bench:
+            assert await bench.say(Abort(who="ana", why="enough", unix_s=1.0)) == ()
+            await bench.checkpoints.save()
+            file = bench.paths.rollouts
+            newer = msgspec.json.decode(file.read_bytes()) | {"version": VERSION + 1}
+            newer["rollouts"][0]["state"]["stage"] = "a stage to come"
+            file.write_bytes(msgspec.json.encode(newer))
+        before = file.read_bytes()
+        with pytest.raises(
+            NewerStatesError, match=r"version 2, a newer forkgate wrote it .* knows 1\. Start that"
+        ):
+            await Bench(tmp_path).__aenter__()
+        assert file.read_bytes() == before
+        with pytest.raises(NewerStatesError):
+            edited(bench.config, bench.paths, lambda: NO_KEYS)
+
+    asyncio.run(main())
+
+
+def test_what_states_say_is_what_a_reader_of_their_version_knows() -> None:
+    """Who adds to these raises the version, or an older judge takes all states for lost: what was aborted or
+    held begins anew by itself."""
+    assert VERSION == 1
+    assert set(HoldCause) == {"check", "suite", "gate", "choice", "encoding", "configuration", "environment"}
+    assert set(Stage) == {
+        *("pending", "self_check", "quick_check", "shadow", "canary", "observing", "promoted"),
+        *("rolled_back", "aborted"),
+    }
+    assert set(RolloutState.__struct_fields__) == {
+        *("plan", "stage", "gates", "answers", "latch", "held", "paused", "ended", "checks", "suites"),
+        *("environments", "pools", "home_of", "step", "moved", "left", "tenants", "sent_home", "looks"),
+        *("entered_unix_s", "pairs", "sequence", "evidence", "begun_unix_s", "encoding_mismatches"),
+    }

@@ -292,7 +292,7 @@ def test_rollback_that_only_an_edge_was_told_of_stands(tmp_path: Path) -> None:
             assert bench.desk.state("old-to-new").stage is Stage.ROLLED_BACK
             await eventually(lambda: len(bench.server.tables) == 2)
             for table in bench.server.tables:  # no table, however early, makes a canary of the tenant again
-                assert (table.routes, table.rolled_back) == ({}, {"old-to-new": 41})
+                assert (table.routes, table.rolled_back) == ({}, {"old-to-new": 41, "forgotten": 40})
                 assert table.epoch > 41
             await eventually(lambda: bench.mirror.stopped)
             assert not bench.keeper.durable
