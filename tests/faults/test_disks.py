@@ -254,6 +254,10 @@ def test_evidence_that_is_overwritten_under_way_costs_evidence_alone(tmp_path: P
             for number in range(4):
                 await ask(one, "globex", f"while it is sound {number}")
             await one.quiet(captured=4)
+            # A step that the journal alone knew of would be lost with it, and not taken again without one.
+            await eventually(
+                lambda: b'"stage":"canary"' in (one.state / "rollouts.json").read_bytes(), "kept"
+            )
             one.kill("judge")  # so that the next one reads what is there
             for name in ("evidence.db", "evidence.db-wal"):
                 file = one.state / name
