@@ -16,7 +16,7 @@ from forkgate.judge.ports import SuiteProgress
 from forkgate.judge.starts import Starts
 from forkgate.judge.tally import Tally
 from forkgate.telemetry import RolloutObserved
-from policies.rollout import Latch, RolloutState, blocked_by
+from policies.rollout import JUDGED_STAGES, Latch, PoolFound, RolloutState, Stage, blocked_by
 from policies.routes import TenantName
 
 _NO_EPOCHS: Mapping[str, int] = {}
@@ -72,7 +72,7 @@ def rollout_view(
         "tenants_home": [
             _latched(latch, tenant_epochs.get(tenant)) for tenant, latch in state.sent_home.items()
         ],
-        "old_pool": msgspec.to_builtins(state.pools.get(plan.baseline)),
+        "old_pool": msgspec.to_builtins(_old_pool(state)),
         "checks": _checks(state, checking, check),
         "suites": _suites(state, progress),
         "comparisons": tally.comparisons,
@@ -100,6 +100,13 @@ def rollout_view(
             _verdict(state, name, tenant) for name in plan.policy.tenant_gates for tenant in state.counted
         ],
     }
+
+
+def _old_pool(state: RolloutState) -> PoolFound | None:
+    """What was seen of it last; None in stages in which nobody looks, where that would tell of days ago."""
+    if state.stage not in (*JUDGED_STAGES, Stage.PROMOTED):
+        return None
+    return state.pools.get(state.plan.baseline)
 
 
 def rollout_observed(state: RolloutState, starts: Starts) -> RolloutObserved:

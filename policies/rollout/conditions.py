@@ -114,7 +114,10 @@ def _not_judged(state: RolloutState) -> str:
         case Stage.ABORTED:
             return f"it was aborted: `forkgate rollout start {name}` begins anew"
         case Stage.PROMOTED:
-            return "it is promoted, nothing follows"
+            return (
+                f"it is promoted, nothing follows. Once nobody wants to go back: write `home: "
+                f"{state.plan.candidate}` into the configuration and take {name} out of it, in one edit"
+            )
         case _:
             assert state.stage in CHECK_STAGES
             return f"{state.stage} has not passed yet"

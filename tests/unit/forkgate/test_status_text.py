@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
+
 from forkgate.checks import CheckProgress
 from forkgate.cli.exits import Exit
 from forkgate.cli.options import DEFAULT_FILE, named
@@ -30,11 +33,14 @@ from policies.rollout import (
     CheckDone,
     CheckKind,
     Observed,
+    PoolFound,
     RollBackNow,
     RolloutState,
+    Stage,
     start,
     step,
 )
+from policies.routes import PoolName
 from policies.verdict import Answer
 from tests.support.plans import in_first_step
 from tests.unit.policies import test_rollout_holds as holds
@@ -170,6 +176,21 @@ def test_engine_says_when_it_answered_last() -> None:
 
 def viewed(state: RolloutState, **rest: Any) -> dict[str, Any]:
     return {**rollout_view(state, Tally(), 2.0, **rest), "shadow": None, "load": None}
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"), [(Stage.CANARY, True), (Stage.PROMOTED, True), (Stage.ROLLED_BACK, False)]
+)
+def test_old_pool_is_told_of_while_somebody_looks_at_it(stage: Stage, told: bool) -> None:
+    gone = PoolFound(ready=False, reason="http://a: connection refused", unix_s=1.0)
+    made = msgspec.structs.replace(start(plan()), stage=stage, pools={PoolName("old"): gone})
+    said = "  OLD POOL old could not take everything back: http://a: connection refused"
+    assert (said in rollout_lines(viewed(made))) is told
+
+
+def test_promoted_rollout_says_what_to_write_into_the_file() -> None:
+    lines = rollout_lines(viewed(msgspec.structs.replace(start(plan()), stage=Stage.PROMOTED)))
+    assert any("write `home: new` into the configuration and take old-to-new out" in line for line in lines)
 
 
 def test_check_that_failed_is_told_with_the_way_on() -> None:
