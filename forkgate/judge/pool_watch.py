@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from engines.base import EngineError, Probe
+from engines.base import EngineError, EngineTimeout, EngineUnavailable, Probe
 from forkgate.config.model import Config, PoolSection
 from forkgate.config.pool_watch import PoolWatchSettings
 from forkgate.endpoint import Endpoint
@@ -108,6 +108,8 @@ class PoolWatch:
         self._arms = arms
         self._sources = sources if sources is not None else Sources()
         self._good: dict[str, int] = {}
+        self._silent: dict[str, str] = {}
+        """URL of a live endpoint that gave its load no answer at the last look → why."""
         self.found: dict[str, PoolFound] = {}
         """Pool → what the last look found; none before the first."""
         names: dict[str, None] = dict.fromkeys(
@@ -161,6 +163,24 @@ class PoolWatch:
                 {**msgspec.structs.asdict(one), "live": one.live, **who[one.url]} for one in found.endpoints
             ],
         }
+
+    def silent(self, pool: str) -> tuple[str, ...]:
+        """Live endpoints of a rollout's pool that do not answer, a sentence each: as the last look found, or
+        whoever asked one of them since."""
+        found = []
+        for one in self._live[pool]:
+            # Of its own endpoints the watch probes the old pool's alone: that others were not, says nothing.
+            probed = not one.own or one.endpoint.probe is not None
+            why = (one.endpoint.trouble if probed else None) or self._silent.get(one.endpoint.url)
+            if why is not None:
+                found.append(f"{one.endpoint.url}: {why}")
+        return tuple(found)
+
+    def silences(self) -> dict[str, int]:
+        """Pool of a rollout that is watched now → live endpoints that do not answer."""
+        watched = {name: self._candidates(name) for name in self.found}
+        pools = dict.fromkeys(one for name, others in watched.items() if others for one in (name, *others))
+        return {name: len(self.silent(name)) for name in pools}
 
     def ready(self) -> dict[str, bool]:
         """Pools that something could go back to → ready."""
@@ -254,8 +274,16 @@ class PoolWatch:
         try:
             async with asyncio.timeout(LOAD_TIMEOUT_S):
                 load = await endpoint.engine.load()
-        except (EngineError, TimeoutError):
+        except (EngineTimeout, EngineUnavailable, TimeoutError) as error:
+            why = str(error).removeprefix(f"{endpoint.url}: ")
+            self._silent[endpoint.url] = (
+                f"not answering: {why or f'its load was not told within {LOAD_TIMEOUT_S:g} s'}"
+            )
             return EndpointSeen(url=endpoint.url, ours=ours)
+        except EngineError:
+            self._silent.pop(endpoint.url, None)  # it answers, but does not tell
+            return EndpointSeen(url=endpoint.url, ours=ours)
+        self._silent.pop(endpoint.url, None)
         used = load.kv_cache_usage.value
         return EndpointSeen(
             url=endpoint.url,

@@ -372,6 +372,7 @@ class JudgeProcess:
             },
             environments={key: len(urls) for key, urls in fleet.environments().items()},
             pools_ready=pool_watch.ready(),
+            pools_silent=pool_watch.silences(),
             hooks_waiting=hooks.waiting(),
             hook_deliveries=hooks.deliveries(),
             hook_answers=hooks.answers(),

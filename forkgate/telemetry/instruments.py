@@ -331,6 +331,15 @@ class Instruments:
                 ],
             ),
             (
+                "forkgate.pool.silent",
+                "{endpoint}",
+                "Live endpoints of a rollout's pools that do not answer the judge; no step is taken then.",
+                lambda: [
+                    Observation(count, {"forkgate.pool": name})
+                    for name, count in self._observe().pools_silent.items()
+                ],
+            ),
+            (
                 "forkgate.hook.waiting",
                 "{notice}",
                 "Notices that a hook's receiver has not taken yet.",

@@ -50,6 +50,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """(pool, digest) → endpoints that answer from it now; an empty digest where nobody tells one."""
     pools_ready: Mapping[str, bool] = {}
     """Pool that a rollout would go back to → whether it could take everything back now."""
+    pools_silent: Mapping[str, int] = {}
+    """Pool of a rollout that a step or a rollback could move now → live endpoints that do not answer."""
     hooks_waiting: Mapping[str, int] = {}
     """Hook → notices that are not delivered yet."""
     hook_deliveries: Mapping[tuple[str, str], int] = {}

@@ -87,6 +87,13 @@ ROWS = (
                 kind="stat",
                 width=12,
             ),
+            Panel(
+                title="Engines that do not answer",
+                told="Live endpoints of a rollout's pools. While the candidate has one, no step is taken.",
+                queries=(("max by (forkgate_pool) (forkgate_pool_silent)", "{{forkgate_pool}}"),),
+                kind="stat",
+                width=12,
+            ),
         ),
     ),
     Row(

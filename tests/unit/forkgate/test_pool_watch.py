@@ -15,6 +15,7 @@ from engines.base import (
     CallKind,
     Capability,
     Engine,
+    EngineInvalid,
     EngineOptions,
     EngineRefused,
     EngineUnavailable,
@@ -241,6 +242,45 @@ def test_a_pool_whose_shadows_run_elsewhere_is_asked_where_its_clients_are(tmp_p
         assert not (await made.look()).ready
 
     scene(main, tmp_path, change=shadowed)
+
+
+def test_a_candidate_that_does_not_answer_is_named_until_it_does_shared_with_shadows_or_not(
+    tmp_path: Path,
+) -> None:
+    def shadowed(text: str) -> str:
+        return text.replace(
+            '["http://127.0.0.1:9002"]', '["http://new:1"], shadow_endpoints: ["http://shadow:1"]'
+        )
+
+    async def main(made: Scene) -> None:
+        candidate = next(one for url, one in made.engines.items() if url == live)
+        await made.look()
+        assert made.watch.silent("new") == ()
+        assert made.watch.silences() == {"old": 0, "new": 0}
+        candidate.dead = True
+        assert (await made.look()).ready, "the old pool is well"
+        assert made.watch.silent("new") == (f"{live}: not answering: connection refused",)
+        assert made.watch.silences() == {"old": 0, "new": 1}
+        candidate.dead = False
+        await made.look()
+        assert made.watch.silent("new") == ()
+
+    live = "http://127.0.0.1:9002"
+    scene(main, tmp_path)
+    live = "http://new:1"
+    scene(main, tmp_path, change=shadowed)
+
+
+def test_an_engine_that_answers_but_tells_no_load_is_not_silent(tmp_path: Path) -> None:
+    async def main(made: Scene) -> None:
+        async def untold() -> Load:
+            raise EngineInvalid("http://127.0.0.1:9002", "/metrics has no such number")
+
+        made.engines["http://127.0.0.1:9002"].load = untold  # type: ignore[method-assign]
+        await made.look()
+        assert made.watch.silent("new") == ()
+
+    scene(main, tmp_path)
 
 
 def test_a_model_without_a_chat_template_is_asked_in_plain_words(tmp_path: Path) -> None:

@@ -439,6 +439,32 @@ def test_that_an_earlier_judge_found_the_old_pool_ready_lets_no_step_go(
     run(main())
 
 
+def test_no_step_is_taken_onto_a_candidate_that_does_not_answer(tmp_path: Path) -> None:
+    """Its gates pass on what it did before it hung, and a request that hangs has no record yet."""
+
+    async def main() -> None:
+        for advance in ("manual", "gates"):
+            (tmp_path / advance).mkdir()
+            async with bench(tmp_path / advance, advance=advance) as one:
+                await promote_to(one, "canary step 1 of 2")
+                silent = ["http://new:1: not answering since noon"]
+                one.judge.in_the_way.silent = lambda pool: silent if pool == "new" else ()  # noqa: B023
+                await equal(one, 2)
+                one.judge.tick()
+                waits = ("pool new: http://new:1: not answering since noon",)
+                assert state(one).place == "canary step 1 of 2"
+                assert await one.say(Advance(**now())) == waits
+                assert one.judge.in_the_way.told(state(one)) == waits
+                silent.clear()
+                one.judge.tick()
+                assert one.judge.in_the_way.told(state(one)) == ()
+                if advance == "manual":
+                    assert await one.say(Advance(**now())) == ()
+                assert state(one).place == "canary step 2 of 2"
+
+    run(main())
+
+
 def test_a_skipped_shadow_stage_waits_for_the_first_look_at_the_old_pool_like_every_step(
     tmp_path: Path,
 ) -> None:

@@ -112,7 +112,9 @@ def everything(tenants: list[str] | None) -> InMemoryMetricReader:
         tenants_home=2,
     )
     reader = InMemoryMetricReader()
-    seen = replace(observed(), pools_ready={"old": True}, exports={("traces", "sent"): 1})
+    seen = replace(
+        observed(), pools_ready={"old": True}, pools_silent={"new": 1}, exports={("traces", "sent"): 1}
+    )
     instruments = Instruments([reader], {}, tenants, lambda: seen, lambda: [rollout])
     instruments.live([live(tenant="acme", retried=True, aborted_by="client"), live(tenant="elsewhere")])
     instruments.overhead([0.000_02, float("nan")])
