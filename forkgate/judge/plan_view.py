@@ -53,7 +53,7 @@ def plan_view(
         "baseline": state.plan.baseline,
         "candidate": state.plan.candidate,
         "flip_in_flight": state.plan.flip_in_flight.value,
-        "steps": [_step(state, *one, unix_s, blocked) for one in _places(state.plan)],
+        "steps": [_step(state, *one, unix_s, blocked) for one in _places(state)],
         "blocked_by": blocked,
         "next": next_command(state, unix_s),
         "check": msgspec.to_builtins(check),
@@ -84,14 +84,20 @@ def _next_verb(state: RolloutState, unix_s: float) -> str | None:
 _Place = tuple[Stage, int, ShadowStage | Widening | Observing | None]
 
 
-def _places(plan: RolloutPlan) -> Iterable[_Place]:
+_ORDER = list(Stage)
+
+
+def _places(state: RolloutState) -> Iterable[_Place]:
+    plan = state.plan
     if plan.start is StartBy.COMMAND:
         yield Stage.PENDING, 0, None
-    for stage, step in plan.places:
+    places = list(plan.places)
+    if state.stage in CHECK_STAGES and (state.stage, 0) not in places:
+        # An edit took out the check that is made now. It moves nothing on: the check is made to its end.
+        before = sum(_ORDER.index(stage) < _ORDER.index(state.stage) for stage, _ in places)
+        places.insert(before, (state.stage, 0))
+    for stage, step in places:
         yield stage, step, plan.leaving(stage, step)
-
-
-_ORDER = list(Stage)
 
 
 def _step(

@@ -16,7 +16,7 @@ from forkgate.judge.ports import SuiteProgress
 from forkgate.judge.starts import Starts
 from forkgate.judge.tally import Tally
 from forkgate.telemetry import RolloutObserved
-from policies.rollout import JUDGED_STAGES, Latch, PoolFound, RolloutState, Stage, blocked_by
+from policies.rollout import JUDGED_STAGES, CheckKind, Latch, PoolFound, RolloutState, Stage, blocked_by
 from policies.routes import TenantName
 
 _NO_EPOCHS: Mapping[str, int] = {}
@@ -124,9 +124,12 @@ def rollout_observed(state: RolloutState, starts: Starts) -> RolloutObserved:
 
 def _checks(state: RolloutState, checking: bool, progress: CheckProgress | None) -> list[dict[str, Any]]:
     told = []
-    for kind in state.plan.checks:
+    for kind in CheckKind:
+        here = state.stage == kind.value  # made to its end, also where an edit took it out of the plan
+        if not here and kind not in state.plan.checks:
+            continue
         found = state.checks.get(kind)
-        runs = checking and state.stage == kind.value
+        runs = checking and here
         told.append(
             {
                 "check": kind.value,

@@ -37,6 +37,7 @@ from policies.rollout import (
     RollBackNow,
     RolloutState,
     Stage,
+    resume,
     start,
     step,
 )
@@ -191,6 +192,17 @@ def test_old_pool_is_told_of_while_somebody_looks_at_it(stage: Stage, told: bool
 def test_promoted_rollout_says_what_to_write_into_the_file() -> None:
     lines = rollout_lines(viewed(msgspec.structs.replace(start(plan()), stage=Stage.PROMOTED)))
     assert any("write `home: new` into the configuration and take old-to-new out" in line for line in lines)
+
+
+def test_check_that_an_edit_took_out_while_it_is_made_is_still_told() -> None:
+    both = start(plan(checks=(CheckKind.SELF_CHECK, CheckKind.QUICK_CHECK)))
+    made, _ = resume(both, plan(checks=(CheckKind.QUICK_CHECK,)), 2.0)
+    assert "  self check running" in rollout_lines(viewed(made, checking=True))
+    steps = plan_view(made, 2.0)["steps"]
+    assert [(one["name"], one["standing"]) for one in steps][:2] == [
+        ("self check", "here"),
+        ("quick check", "to come"),
+    ]
 
 
 def test_check_that_failed_is_told_with_the_way_on() -> None:
