@@ -37,6 +37,8 @@ GOOD_LOOKS = 2
 LOST_S = 2.0
 """Between two looks at a pool that is not ready, at most: a person waits for it."""
 LOAD_TIMEOUT_S = 3.0
+QUEUE_AGAIN_S = 1.0
+"""A queue of a moment is no full pool: it counts where it is still there after this."""
 IDLE_S = 0.2
 """Between two questions whether a pool is to be watched now."""
 PROBE_AGE_S = 300.0
@@ -260,6 +262,9 @@ class PoolWatch:
         seen = await self._load(watched)
         if trouble is not None:
             return msgspec.structs.replace(seen, trouble=trouble)
+        if seen.queued:
+            await asyncio.sleep(QUEUE_AGAIN_S)
+            seen = await self._load(watched)
         if seen.queued:
             return seen  # it is full, which is all that there is to know; it needs no further request
         started_s = time.monotonic()

@@ -194,6 +194,19 @@ def test_a_pool_with_a_queue_is_full_and_is_not_asked_anything_on_top(tmp_path: 
     scene(main, tmp_path)
 
 
+def test_a_queue_that_is_gone_a_moment_later_is_no_full_pool(tmp_path: Path) -> None:
+    async def main(made: Scene) -> None:
+        engine = made.engines["http://a:1"]
+        engine.now = load(running=8, waiting=1)
+        looking = asyncio.create_task(made.look())
+        await eventually(lambda: made.engines["http://b:1"].prompts)  # the other one was asked meanwhile
+        engine.now = load(running=8)
+        assert (await looking).ready
+        assert len(engine.prompts) == 1
+
+    scene(main, tmp_path)
+
+
 def test_a_queue_of_shadows_alone_leaves_the_pool_ready_by_its_answer(tmp_path: Path) -> None:
     async def main(made: Scene) -> None:
         made.engines["http://a:1"].now = load(running=1, waiting=6)
