@@ -37,9 +37,7 @@ def test_every_file_in_the_state_directory_is_its_users_alone(tmp_path: Path) ->
     async def main() -> None:
         async with sidecar(tmp_path) as (one, _, _):
             assert (await one.request("acme"))[0] == 200
-            code, _, err = await one.cli(
-                "rollout", "rollback", "old-to-new", "--reason", "a line"
-            )
+            code, _, err = await one.cli("rollout", "rollback", "old-to-new", "--reason", "a line")
             assert code == 0, err
             assert {file.name for file in one.state.iterdir()} >= WRITTEN
             assert list((one.state / "ledgers").iterdir())
