@@ -157,7 +157,11 @@ def tenant_lines(rollout: dict[str, Any]) -> list[str]:
     if rollout["on_candidate"]:
         lines.append(f"  live traffic on {rollout['candidate']}: {', '.join(rollout['on_candidate'])}")
     elif rollout["canary_tenants"]:
-        lines.append(f"  live traffic goes home now, none of it to {rollout['candidate']}")
+        lines.append(
+            f"  live traffic goes home now; {rollout['candidate']} answers only what nobody at home does"
+            if rollout["state"] == "rolled_back"
+            else f"  live traffic goes home now, none of it to {rollout['candidate']}"
+        )
     return lines
 
 

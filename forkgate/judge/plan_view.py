@@ -203,7 +203,7 @@ def _said(step: Widening | None) -> str:
     if step is None:
         return "none"
     wants = f"{step.minimum_pairs} pairs, {step.minimum_s:g} s, advance {step.advance}"
-    return f"{step.name} ({len(step.tenants)} tenants in all; {wants})"
+    return f"{step.name} ({wants})"
 
 
 def _short(value: object) -> str:

@@ -130,6 +130,10 @@ class Supervisor:
             ]
         await self._stop.wait()
         log.info("draining", extra={"drain_s": self.config.timeouts.drain_s})
+        # Edges let go of theirs as they hear it: who connects from then on is refused and goes elsewhere, or
+        # waits at the service manager that bound the socket, but never at one that nobody accepts from.
+        for one in self._sockets:
+            one.close()
         await self._drain(edges, "edge", self.config.timeouts.drain_s)
         if self._watch is not None:
             await self._watch.close(self.config.judge.drain_s)

@@ -142,10 +142,11 @@ class Widening(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """For people: who it takes in."""
-        return (
-            f"{self.percent:g} % of tenants" if self.percent is not None else ", ".join(self.tenants) or "-"
-        )
+        """For people: who it takes in. A share is drawn by hash, so how many that makes is told with it: 50 %
+        of four may add nobody."""
+        if self.percent is None:
+            return ", ".join(self.tenants) or "-"
+        return f"{self.percent:g} % of tenants, {len(self.tenants)} in all"
 
 
 Leaving = ShadowStage | Widening | Observing

@@ -29,7 +29,7 @@ home: old
 identity: {{tenant_header: x-tenant, trusted_peers: ["127.0.0.0/8"]}}
 tenants: [{{name: acme}}, {{name: globex}}]
 capture: {{flush_s: 0.01, queue_age_s: 600}}
-timeouts: {{drain_s: 10}}
+timeouts: {{drain_s: 40}}
 judge: {{grace_s: {grace_s}, return_s: 0.2, drain_s: 10, sidecar: test}}
 rollouts:
   - name: old-to-new

@@ -302,12 +302,24 @@ def test_canary_goes_home_when_the_judge_stays_away(tmp_path: Path) -> None:
     served(tmp_path, test, workers=1, grace_s=0.5)
 
 
+async def refused(url: str) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
 def test_sigterm_lets_a_running_answer_finish(tmp_path: Path) -> None:
     async def test(one: Sidecar, old: FakeVllm, new: FakeVllm) -> None:
         old.pause_s = 0.2
-        running = asyncio.create_task(one.request("globex", "long", tokens=8))
+        running = asyncio.create_task(one.request("globex", "long", tokens=40))
         await eventually(lambda: old.running, "the answer has begun")
+        url = one.url
         stopping = asyncio.create_task(one.stop())
+        await eventually_async(lambda: refused(url), "who comes now is refused, and does not hang")
+        assert not running.done()
         status, body = await running
         assert status == 200
         assert body.rstrip().endswith("[DONE]")

@@ -44,7 +44,7 @@ def test_each_step_says_what_it_waits_for_and_the_present_one_how_far_it_is() ->
     )
     assert "      waits for: 0 of 200 requests were compared in this stage" in lines
     assert any(line.startswith("      waits for: token_equality is inconclusive: ") for line in lines)
-    assert "    canary step 2: 100 % of tenants: every gate passes, by itself" in lines
+    assert "    canary step 2: 100 % of tenants, 2 in all: every gate passes, by itself" in lines
     assert "    observing: 1 d, every gate passes, then a person promotes" in lines
     assert "    promoted" in lines
     assert not any("next:" in line for line in lines)
@@ -89,7 +89,7 @@ def test_an_edited_file_says_every_change_and_whose_traffic_moves() -> None:
     lines = edit_lines(edit_view(state, other, 2.0))
     assert lines[0] == "rollout old-to-new  canary step 1 of 2"
     assert "  percent: 10.0 → 50.0" in lines
-    assert any(line.startswith("  steps[0]: acme (1 tenants in all; 200 pairs, 3600 s") for line in lines)
+    assert any(line.startswith("  steps[0]: acme (200 pairs, 3600 s") for line in lines)
     assert any(line.startswith('  observe: {"minimum_pairs":0,"minimum_s":86400.0') for line in lines)
     assert "  it would stay in canary step 1 of 2" in lines
     assert edit_lines(edit_view(state, state.plan, 2.0)) == [
