@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from forkgate.judge.engine_watch import EngineWatch
 from forkgate.judge.judge import Judge
 from forkgate.judge.latchkeeper import LatchKeeper
 from forkgate.judge.mirrors import open_checks, open_mirror
+from forkgate.judge.observed import observed
 from forkgate.judge.pool_watch import PoolWatch
 from forkgate.judge.provenance import LiveAnswers
 from forkgate.judge.publisher import Publisher
@@ -37,6 +38,7 @@ from forkgate.judge.replay import Replayer
 from forkgate.judge.rollout_view import rollout_observed
 from forkgate.judge.settings import JudgeSettings
 from forkgate.judge.starts import Starts, kept_samples
+from forkgate.judge.upkeep import upkeep
 from forkgate.judge.views import Views
 from forkgate.judge.writer import EvidenceWriter
 from forkgate.state.home import HomeUnclear, home_moved
@@ -47,7 +49,7 @@ from forkgate.state.table_file import TableCorrupt, read_table
 from forkgate.state.unreadable import all_latched, with_announced
 from forkgate.suites import SuiteRuns
 from forkgate.supervisor.plan import link_address, pools, sidecar_name
-from forkgate.telemetry import Instruments, MetricsPage, Observed, Outlet, PageError, Tenants, resource_of
+from forkgate.telemetry import Instruments, MetricsPage, Outlet, PageError, Tenants, resource_of
 from policies.policy import Policy
 from proxy.ledger import JudgeLedger
 from proxy.link.channel import LinkError
@@ -58,8 +60,6 @@ log = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 10.0
 """For the judge of a supervisor that was killed a moment ago to end."""
-UPKEEP_S = 1.0
-CLOCK_STEP_S = 1.0
 STOP_S = 7.0
 """What each part may take to stop, beyond its own drain time."""
 FIRST_SAVE_S = 5.0
@@ -145,7 +145,7 @@ class JudgeProcess:
             resource,
             told,
             lambda: msgspec.structs.replace(
-                self._observed(server, publisher, desk, writer, mirror, fleet, pool_watch, hooks),
+                observed(server, publisher, desk, writer, mirror, fleet, pool_watch, hooks),
                 exports=outlet.counts(),
             ),
             lambda: [rollout_observed(state, starts) for state in desk.states()],
@@ -216,13 +216,13 @@ class JudgeProcess:
         judge.begin()
         outlet.start()
         self._say_ready(publisher.table.epoch, keeper.durable)
-        upkeep = self._upkeep(judge, publisher, checkpoints, mirror, page)
-        upkeep.append(asyncio.create_task(watch.run(), name="engine samples"))
-        upkeep.append(asyncio.create_task(pool_watch.run(), name="old pools"))
+        tasks = upkeep(judge, publisher, checkpoints, mirror, page, config.judge.latch_s)
+        tasks.append(asyncio.create_task(watch.run(), name="engine samples"))
+        tasks.append(asyncio.create_task(pool_watch.run(), name="old pools"))
         await self._stop.wait()
         log.info("stopping", extra={"drain_s": config.judge.drain_s})
         _watchdog(config.judge.drain_s + HARD_STOP_S)
-        for task in upkeep:
+        for task in tasks:
             task.cancel()
         await _within(STOP_S, "checks and suites", starts.close())
         await _within(config.judge.drain_s + STOP_S, "mirror", mirror.close(config.judge.drain_s))
@@ -326,104 +326,6 @@ class JudgeProcess:
                 # more than being watched: upkeep tries again, and the status says so meanwhile.
                 log.error("running without metrics", extra={"error": str(error)})
 
-    def _observed(
-        self,
-        server: LinkServer,
-        publisher: Publisher,
-        desk: Desk,
-        writer: EvidenceWriter,
-        mirror: Mirror,
-        fleet: Fleet,
-        pool_watch: PoolWatch,
-        hooks: Hooks,
-    ) -> Observed:
-        balance = server.ledger.balance()
-        lanes = mirror.status()
-        spent = {status.rollout: status.spent for status in lanes}
-        return Observed(
-            edges=sum(1 for edge in server.edges() if edge.connected and not edge.is_supervisor),
-            epoch=publisher.table.epoch,
-            captured=balance.captured,
-            compared=balance.compared,
-            dropped=balance.dropped,
-            in_flight=balance.in_flight_edge + balance.in_flight_judge,
-            rolled_back={state.plan.name: state.latch is not None for state in desk.states()},
-            evidence_bytes=writer.size_bytes,
-            shadow_tokens={
-                (rollout, pool): tokens
-                for rollout, its in spent.items()
-                for pool, tokens in its.total_by_pool.items()
-            },
-            shadow_requests={
-                (rollout, pool): count
-                for rollout, its in spent.items()
-                for pool, count in its.requests_by_pool.items()
-            },
-            rollout_drops={
-                (lane.rollout, reason): count for lane in lanes for reason, count in lane.dropped.items()
-            },
-            shadow_refused={
-                (lane.rollout, refusal): count for lane in lanes for refusal, count in lane.refused.items()
-            },
-            live_set_aside={
-                (name, pool): count
-                for name, tally in desk.tallies.items()
-                for pool, count in tally.live_set_aside.items()
-            },
-            environments={key: len(urls) for key, urls in fleet.environments().items()},
-            pools_ready=pool_watch.ready(),
-            pools_silent=pool_watch.silences(),
-            hooks_waiting=hooks.waiting(),
-            hook_deliveries=hooks.deliveries(),
-            hook_answers=hooks.answers(),
-        )
-
-    def _upkeep(
-        self,
-        judge: Judge,
-        publisher: Publisher,
-        checkpoints: Checkpoints,
-        mirror: Mirror,
-        page: MetricsPage | None,
-    ) -> list[asyncio.Task[None]]:
-        """What is looked after once a second, each by a task of its own: a disk that hangs in one must not
-        keep the others waiting."""
-        offset_s = time.time() - time.monotonic()
-
-        async def clock() -> None:
-            nonlocal offset_s
-            stepped_s = time.time() - time.monotonic() - offset_s
-            if abs(stepped_s) > CLOCK_STEP_S:
-                # Durations are monotonic and do not care; queues look at the age of captures again, and a
-                # stage has lasted as long as before.
-                log.warning("the clock was stepped", extra={"by_s": round(stepped_s, 3)})
-                offset_s += stepped_s
-                mirror.poke()
-                judge.clock_stepped(stepped_s)
-            judge.tick()
-
-        async def latch() -> None:
-            """The latch's way to a disk that refused it."""
-            keeper = publisher.keeper
-            if not keeper.durable:
-                written = await keeper.hold(keeper.latch, self.config.judge.latch_s)
-                if written.durable:
-                    log.info("the rollback latch is durable now")
-                    publisher.latch_durable()
-
-        async def metrics() -> None:
-            """The page's way to a port that somebody else held."""
-            if page is None or page.address is not None:
-                return
-            try:
-                await page.start()
-            except PageError:
-                return  # said when it began, and in the status
-            log.info("metrics are served now", extra={"address": page.address})
-
-        parts = {"clock": clock, "latch": latch, "checkpoint": checkpoints.save, "metrics": metrics}
-        return [asyncio.create_task(_every_second(part, work)) for part, work in parts.items()]
-
     def _first_epoch(self, latch_epoch: int) -> int:
         try:
             table = read_table(self.paths.table)
@@ -480,15 +382,6 @@ def _watchdog(limit_s: float) -> None:
     timer = threading.Timer(limit_s, os._exit, (1,))
     timer.daemon = True
     timer.start()
-
-
-async def _every_second(part: str, work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(UPKEEP_S)
-        try:
-            await work()
-        except Exception:
-            log.exception("upkeep failed, tried again", extra={"part": part})
 
 
 async def _within(limit_s: float, part: str, work: Coroutine[Any, Any, None]) -> None:
