@@ -109,7 +109,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One captured request on one arm (R14)."""
+    """One captured request on one arm."""
 
     exchange_id: ExchangeId
     capture_id: CaptureId
@@ -129,8 +129,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """False when the request went as itself because it cannot go as tokens."""
     token_only: bool
     facts: dict[str, Fact] = {}
-    """R14's other fields: attention_mask, padding, adapter, template_sha256, processor_order, batch_size,
-    batch_place, system_fingerprint, logprobs_mode, cache_salt, logprobs_depth..."""
+    """What else is known of the request: attention_mask, padding, adapter, template_sha256, processor_order,
+    batch_size, batch_place, system_fingerprint, logprobs_mode, cache_salt, logprobs_depth..."""
     steps: tuple[Step, ...] = ()
     finish_reason: str | None = None
     stop_reason: str | None = None

@@ -1,4 +1,4 @@
-"""Adapter for SGLang over HTTP (R39). Field names checked against SGLang 0.5.23.
+"""Adapter for SGLang over HTTP. Field names checked against SGLang 0.5.23.
 
 Encode: ``/tokenize`` renders a chat as SGLang's own ``/v1/chat/completions`` does and gives token IDs. It
 tells no sampling parameters; a server started with ``--sampling-defaults openai`` uses OpenAI's, which are

@@ -1,4 +1,4 @@
-"""Adapter for TensorRT-LLM's ``trtllm-serve`` over HTTP (R37).
+"""Adapter for TensorRT-LLM's ``trtllm-serve`` over HTTP.
 
 Field names checked against ``tensorrt_llm/serve`` of 2026; where an older server differs, the probe says so.
 

@@ -42,7 +42,7 @@ SHIPPED = ("audit", "open-answers", "sampling")
 
 
 class Level(enum.StrEnum):
-    """How equal two environments are meant to be (R11), strictest first."""
+    """How equal two environments are meant to be, strictest first."""
 
     ARTIFACT = "artifact"
     ENVIRONMENT = "environment"

@@ -1,4 +1,4 @@
-"""Environment and artifact records by digest: who answered, kept beside what was answered (R31).
+"""Environment and artifact records by digest: who answered, kept beside what was answered.
 
 The store keeps the documents as they were captured and never looks into them; whoever hands one in has
 checked its digest.

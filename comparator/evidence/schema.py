@@ -2,7 +2,7 @@
 
 =============  ==========================================================================================
 ``meta``       ``schema_version``, and counters that outlive pruning
-``exchange``   one row an exchange (R14). ``settings`` is MessagePack ``[Sampling, facts,
+``exchange``   one row an exchange. ``settings`` is MessagePack ``[Sampling, facts,
                environment_digest]``: every parameter and every fact *or the reason why it is unknown*. The
                plain columns beside it are copies for people with an ``sqlite3`` prompt; NULL there means
                "see settings".

@@ -1,4 +1,4 @@
-"""To what can a difference be traced? Artifact, environment, schedule, numbers (R28). Pure.
+"""To what can a difference be traced? Artifact, environment, schedule, numbers. Pure.
 
 Each line answers *same*, *differs* (which fields, both values) or *unknown* (which fields, and why). A line
 says *same* only when every field that it rests on is known on both arms: an unknown is never taken for an

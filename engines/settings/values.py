@@ -9,7 +9,7 @@ import msgspec
 
 
 class Level(enum.StrEnum):
-    """What two environments are to share (R11)."""
+    """What two environments are to share."""
 
     ARTIFACT = "artifact"  # the same files are served
     ENVIRONMENT = "environment"  # two starts make the same environment

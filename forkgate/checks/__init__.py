@@ -4,8 +4,8 @@
 
     prompts      what is asked: sixteen prompts over the categories of sample suites
     ask          one prompt on one endpoint, beside the mirror and its budgets
-    self_check   the same machine several times (R30): forks, their classes, the noise floor
-    quick_check  both arms, ten prompts of twenty tokens (R32): what is wrong at once
+    self_check   the same machine several times: forks, their classes, the noise floor
+    quick_check  both arms, ten prompts of twenty tokens: what is wrong at once
     progress     how far one is that runs
     report       what a check found, for a person, a program and a rollout
     runs         the same for the judge, which makes them as a rollout's first steps

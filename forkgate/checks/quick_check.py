@@ -1,4 +1,4 @@
-"""Are these two at all what they are meant to be? (R32)
+"""Are these two at all what they are meant to be?
 
 A few short greedy answers on baseline and candidate, side by side, before a full comparison. It fails on what
 no amount of traffic would mend, and which a few prompts show:

@@ -1,4 +1,4 @@
-"""Does an environment reproduce itself? (R30)
+"""Does an environment reproduce itself?
 
 The same prompts several times on the same machine, one request after another, greedy, each with a cache salt
 of its own; then every endpoint's first answers against those of the pool's first endpoint. What is told: the

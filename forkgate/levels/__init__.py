@@ -1,4 +1,4 @@
-"""Which of the four levels two environments can reach, which they have shown, what stands in the way (R11).
+"""Which of the four levels two environments can reach, which they have shown, what stands in the way.
 
 ==============  ===========================================================================================
 ``sources``     what a person names (a folder, record files, a bundle, a URL, a pool) → two sides and evidence

@@ -1,4 +1,4 @@
-"""Several environments, every pair: which reach the same tokens, which only statistical equivalence (R18)."""
+"""Several environments, every pair: which reach the same tokens, which only statistical equivalence."""
 
 from __future__ import annotations
 

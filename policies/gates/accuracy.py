@@ -1,4 +1,4 @@
-"""Accuracy: right answers of the candidate, at most ``margin`` fewer than the baseline's (R22).
+"""Accuracy: right answers of the candidate, at most ``margin`` fewer than the baseline's.
 
 Estimand ``suite`` (the default): the user's fixed evaluation set, or the samples of the starter suite that
 have an ``answer``. Its mean difference is estimated with run-to-run noise as the only noise, and judged once

@@ -51,7 +51,7 @@ class Gate(Protocol[State]):
     """One frozen question about the evidence."""
 
     performance: ClassVar[bool]
-    """Whether it is part of the performance contract (R25): missed at level ``token``, it stops the rollout
+    """Whether it is part of the performance contract: missed at level ``token``, it stops the rollout
     at a choice for a person instead of rolling back."""
 
     @property

@@ -1,4 +1,4 @@
-"""Does the candidate fork from the baseline earlier than the control does (R24)? Needs no logprobs.
+"""Does the candidate fork from the baseline earlier than the control does? Needs no logprobs.
 
 One bet a comparison: the first of its replicates, in order, whose candidate and control forked at different
 tokens. Candidate and control must have run in one band of concurrency, since how full a batch was alone makes

@@ -1,4 +1,4 @@
-"""A cap on the memory that the candidate's engine holds (R25), from the engine's own metrics.
+"""A cap on the memory that the candidate's engine holds, from the engine's own metrics.
 
 The largest value of any endpoint and moment counts: memory that was needed once will be needed again. With
 ``maximum_ratio`` the baseline's largest is what it is held against. Not a test, so no alpha and no maximum n:

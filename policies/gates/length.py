@@ -1,4 +1,4 @@
-"""Output length: the suite's mean number of output tokens where the baseline's own runs put it (R22).
+"""Output length: the suite's mean number of output tokens where the baseline's own runs put it.
 
 Estimand ``suite``. Interval: :mod:`policies.gates.predicted`; outside holds the step. Rollback: by e-value
 over the samples' relative differences (c - b)/max(c, b) of their mean lengths, in [-1, 1], two-sided,

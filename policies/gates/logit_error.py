@@ -1,4 +1,4 @@
-"""How far the candidate's logprobs are from the baseline's before the first fork (R22): three questions.
+"""How far the candidate's logprobs are from the baseline's before the first fork: three questions.
 
 The *error* of a step is the largest |change of logprob| over tokens in both arms' top five; that of a pair is
 its largest up to and including the fork step, whose prefix both arms share.

@@ -1,4 +1,4 @@
-"""Sampling tasks: at which output position has the distribution of tokens moved (R23)?
+"""Sampling tasks: at which output position has the distribution of tokens moved?
 
 One e-process a position (:mod:`comparator.sequential.positions`), corrected for how many there are. It names
 the earliest position that moved, which :mod:`policies.gates.sampling` cannot: a template, a grammar or a

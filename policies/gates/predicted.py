@@ -1,12 +1,12 @@
 """Is a candidate's mean over a frozen suite where the baseline's own runs would put it?
 
-The question is R22's: the mean length, or the rate of refusals, of N fixed samples inside the interval in
-which a run of the *old* environment falls 95 times in 100. History is the baseline's own m passes of this
+The question: is the mean length, or the rate of refusals, of N fixed samples inside the interval in
+which a run of the *old* environment falls 95 times in 100? History is the baseline's own m passes of this
 stage, frozen once they are all there, or a mean and spread between runs that the policy states.
 
 From passes. Pass r gives the mean H_r of its N numbers. Two spreads are at work. What another N samples of
 this kind would change, s²/N with s² the variance between the samples of a pass (averaged over passes): the
-tolerance that the requirement asks for, since a candidate that forks harmlessly trades some answers for
+tolerance that is wanted, since a candidate that forks harmlessly trades some answers for
 others of the same kind, and its mean moves by about that much, whereas the baseline's own greedy passes may
 not move at all. And what differs from run to run, S² = variance of the H_r, which is larger when a whole
 pass shares something, such as the load it ran under. With overdispersion φ = max(1, S²/(s²/N)), a pass has

@@ -1,4 +1,4 @@
-"""Refusals: the suite's rate of refused answers where the baseline's own runs put it (R22).
+"""Refusals: the suite's rate of refused answers where the baseline's own runs put it.
 
 Estimand ``suite``. What a refusal is, a rule set says (:mod:`policies.scoring.refusal`), the same for both
 arms. Interval: :mod:`policies.gates.predicted`; outside holds the step. Rollback: by e-value over the

@@ -1,4 +1,4 @@
-"""Rule cases: what must hold of every answer holds of the candidate's, 100 % (R22).
+"""Rule cases: what must hold of every answer holds of the candidate's, 100 %.
 
 A case is a sample with ``rules``; it holds when its score is 1. No statistics: a case that fails on the
 candidate while the baseline and a second run on the baseline (the control) hold in the same pass is a

@@ -1,4 +1,4 @@
-"""Sampling tasks: do candidate and baseline draw their answers from one distribution (R23)?
+"""Sampling tasks: do candidate and baseline draw their answers from one distribution?
 
 Several seeds an input, distributions compared, never one output. Two tests:
 

@@ -1,6 +1,6 @@
 """What length and refusal share: a mean over a suite that should stay where the baseline's runs put it.
 
-Two steps, as strict as each may be. The *interval* (:mod:`policies.gates.predicted`) is the requirement's;
+Two steps, as strict as each may be. The *interval* (:mod:`policies.gates.predicted`) is what people ask for;
 it errs 1 time in 20 by construction, so that outside of it the rollout holds and a person looks. *Rollback*
 needs an e-value besides: each sample bets once, its passes averaged inside, on the difference between the
 arms, through the two-sided core with a margin (:func:`comparator.sequential.two_sided`).

@@ -1,4 +1,4 @@
-"""Structured output: data of the shape that was asked for, not less often than on the baseline (R22).
+"""Structured output: data of the shape that was asked for, not less often than on the baseline.
 
 "Not lower" cannot be proved, only "not lower by more than ...": so the two tests have margins of their own.
 Rollback is held to ``rollback_margin``, 0: any drop that is proved. Promotion is held to ``margin``, two in a

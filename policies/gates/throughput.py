@@ -1,4 +1,4 @@
-"""Output tokens a second of the candidate against the baseline's (R25), by blocks of time.
+"""Output tokens a second of the candidate against the baseline's, by blocks of time.
 
 From the arms of comparisons that ran without logprobs, as live traffic does: in each block
 (:mod:`policies.gates.blocks`) an arm's rate is all its output tokens over all its seconds, from the last

@@ -1,4 +1,4 @@
-"""Audit: any token fork between baseline and candidate is a breach (R21).
+"""Audit: any token fork between baseline and candidate is a breach.
 
 State: :class:`TokenEqualityState`. The first fork decides, the moment its deciding token is seen; nothing
 takes it back. Only valid pairs count: a pair that was set aside says nothing about the candidate's numbers.

@@ -1,4 +1,4 @@
-"""Time per output token of the candidate against the baseline's (R25): :mod:`policies.gates.durations`.
+"""Time per output token of the candidate against the baseline's: :mod:`policies.gates.durations`.
 
 From the arms of comparisons that ran without logprobs, as live traffic does: live records have no token
 counts, and logprobs cost time at each token.

@@ -1,4 +1,4 @@
-"""Time to first token of the candidate against the baseline's (R25): :mod:`policies.gates.durations`.
+"""Time to first token of the candidate against the baseline's: :mod:`policies.gates.durations`.
 
 ``live``: the first byte of *streamed* answers that went well (an unstreamed answer's first byte is its last
 token), as clients saw it. ``shadow``: the arms of comparisons that ran without logprobs, as live traffic

@@ -7,7 +7,7 @@ Only a gate whose state the evidence changed is asked. Its verdict may do one of
   allows, the rollout rolls back;
 - *hold*: it failed under ``on_fail: hold``, the policy's or its own; or its verdict asks to be looked at
   (``Verdict.hold``); or it is part of the performance contract and failed at a level that promises tokens.
-  There a person chooses (R25): a slower candidate that gives the same tokens may be worth it, and which of
+  There a person chooses: a slower candidate that gives the same tokens may be worth it, and which of
   the ways on to take is nothing that a machine may decide;
 - *be logged*, once for every change of its answer.
 """

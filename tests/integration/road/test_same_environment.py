@@ -168,7 +168,7 @@ def test_every_parameter_is_explicit_and_equal_on_the_arms(seen: Seen) -> None:
 
 
 def test_request_record_is_complete(seen: Seen, float32: EngineProcess) -> None:
-    """R14: a field is there with its value, or with the reason why it cannot be known."""
+    """A field is there with its value, or with the reason why it cannot be known."""
     for one in seen.asked:
         for exchange in arms(seen.captures[one.request_id]):
             facts = exchange["facts"]
