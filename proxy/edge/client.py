@@ -29,8 +29,8 @@ _CR: Final = 13
 _LF: Final = 10
 _NEVER: Final = float("inf")
 
-NEWCOMER_S: Final = 1.0
-"""What a connection without a request yet gets of a worker that drains."""
+LAST_ASK_S: Final = 1.0
+"""What an idle connection of a worker that drains gets for one more request."""
 
 
 class ClientConnection:
@@ -88,7 +88,7 @@ class ClientConnection:
         self.transport = transport
         transport.set_write_buffer_limits(high=edge.limits.buffer_bytes)
         self._via = edge.peers.via(transport)
-        self.deadline = monotonic() + (NEWCOMER_S if edge.draining else edge.timeouts.keepalive_s)
+        self.deadline = monotonic() + (LAST_ASK_S if edge.draining else edge.timeouts.keepalive_s)
         if not edge.admit(self):
             self.refuse(
                 RefusalError(503, "too_many_connections", "this worker has all the connections it may have")
@@ -378,15 +378,11 @@ class ClientConnection:
             exchange.failed(504, "first_byte_timeout", message, ABORTED_BY_TIMEOUT)
 
     def drain(self) -> None:
-        """The worker is going: an idle connection closes now, others after their exchange. One that has only
-        just been made may ask once: its client has no other yet to turn to."""
+        """The worker is going: every connection closes after its exchange. An idle one may have one more, for
+        its client may be sending a request at this very moment, and one that has just connected surely is."""
         self.keep_alive = False
-        if self.ask != states.IDLE:
-            return
-        if self.started:
-            self.close()
-        else:
-            self.deadline = min(self.deadline, monotonic() + NEWCOMER_S)
+        if self.ask == states.IDLE:
+            self.deadline = min(self.deadline, monotonic() + LAST_ASK_S)
 
     def cut(self) -> None:
         """The drain's time is over."""

@@ -12,7 +12,7 @@ import ssl
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from proxy.edge.client import NEWCOMER_S, ClientConnection
+from proxy.edge.client import LAST_ASK_S, ClientConnection
 from proxy.edge.dialer import SocketDialer
 from proxy.edge.edge import Edge
 from proxy.edge.errors import SettingsError
@@ -157,7 +157,7 @@ class Worker:
         edge = self.edge
         until = monotonic() + self._settings.timeouts.drain_s
         edge.drain()
-        await self._let_newcomers_in()
+        await self._let_in()
         empty = asyncio.Event()
         edge.on_empty = empty.set
         if edge.connections:
@@ -169,12 +169,12 @@ class Worker:
         await asyncio.sleep(0)  # let the aborted connections end
         await self.link.close(max(until - monotonic(), 1.0))
 
-    async def _let_newcomers_in(self) -> None:
+    async def _let_in(self) -> None:
         """Accept nobody any more; who has been accepted becomes a connection, which may ask once."""
         doors = []
         for server in self._servers:
             if isinstance(server, TlsDoor):
-                doors.append(server.drain(NEWCOMER_S))
+                doors.append(server.drain(LAST_ASK_S))
             else:
                 server.close()
         await asyncio.gather(*doors)

@@ -88,7 +88,7 @@ def test_sigterm_finishes_what_runs_accepts_nothing_and_exits_0() -> None:
             writer.write(post(b"x", "/slow"))
             await asked.wait()
             process.child.send_signal(signal.SIGTERM)
-            assert await idle_reader.read() == b"", "an idle connection closes at once"
+            assert await idle_reader.read() == b"", "an idle connection closes while others finish"
             may_answer.set()
             head, body = await read_answer(reader)
             assert status_of(head) == 200

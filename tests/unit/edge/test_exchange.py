@@ -13,7 +13,7 @@ import pytest
 
 from policies.routes import TenantName
 from proxy.edge import states
-from proxy.edge.client import NEWCOMER_S
+from proxy.edge.client import LAST_ASK_S
 from proxy.edge.errors import SettingsError
 from proxy.edge.settings import Identity, Limits, Timeouts
 from proxy.live import ABORTED_BY
@@ -1121,41 +1121,32 @@ def test_a_judge_that_is_away_breaks_nothing_off() -> None:
 # -- the end ---------------------------------------------------------------------------------------
 
 
-def test_drain_closes_the_idle_and_lets_the_busy_finish() -> None:
+def test_a_worker_that_drains_lets_the_busy_finish_and_the_idle_ask_once_more() -> None:
     edge = core()
-    idle, idle_wire = edge.client()
-    idle.data_received(get())
+    used, used_wire = edge.client()
+    used.data_received(get())
     upstream, _ = edge.accept()
-    upstream.data_received(answer())
     busy, busy_wire = edge.client()
     busy.data_received(get())
-    edge.edge.drain()
-    assert idle_wire.closing
-    assert idle.ask == states.IDLE
-    assert not busy_wire.closing
+    running, _ = edge.accept()
     upstream.data_received(answer())
-    assert b"Connection: close" in busy_wire.sent
-    assert busy_wire.closing
-    assert edge.router.home.endpoints[0].idle == []
-
-
-def test_who_has_just_connected_to_a_worker_that_drains_may_ask_once() -> None:
-    edge = core()
-    before, before_wire = edge.client()
+    fresh, fresh_wire = edge.client()
     silent, silent_wire = edge.client()
     edge.edge.drain()
-    after, after_wire = edge.client()  # accepted before, made by the loop only now
-    assert not before_wire.closing
-    for client, wire in ((before, before_wire), (after, after_wire)):
+    late, late_wire = edge.client()  # accepted before, made by the loop only now
+    assert not any(wire.closing for wire in (used_wire, fresh_wire, silent_wire, busy_wire, late_wire))
+    running.data_received(answer())
+    for client, wire in ((used, used_wire), (fresh, fresh_wire), (late, late_wire)):
         client.data_received(get())
         upstream, _ = edge.accept()
         upstream.data_received(answer())
-        assert b"Connection: close" in wire.sent
         assert wire.closing
-    assert not silent_wire.closing
-    edge.sweep(monotonic() + NEWCOMER_S + 0.1)
+    for wire in (used_wire, fresh_wire, busy_wire, late_wire):
+        assert bytes(wire.sent).count(b"Connection: close") == 1
+    edge.sweep(monotonic() + LAST_ASK_S + 0.1)
     assert silent_wire.closing
     assert silent.ask == states.IDLE
+    assert edge.router.home.endpoints[0].idle == []
 
 
 def test_cut_at_the_end_of_a_drain_is_recorded_as_such() -> None:
