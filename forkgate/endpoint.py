@@ -58,6 +58,10 @@ class Endpoint(LiveEndpoint):
         self.error: str | None = "not probed yet"
         self.doubted = asyncio.Event()
         """An arm got no answer, or another environment gave it: probe soon."""
+        self.wanted = asyncio.Event()
+        """Somebody waits for a probe: no pause is made before it."""
+        self.probes = 0
+        """That have ended, whatever came of them."""
         self.unknown_answered = False
         """Since the last probe, somebody answered who may be another, and did not tell."""
         self.tellings = 0
@@ -113,6 +117,16 @@ class Endpoint(LiveEndpoint):
         if self.probe is None or self.probing or self.doubted.is_set() or self.unknown_answered:
             return None
         return max(self._probed_s, self._looked_s) if self.environment_in_answers else self._probed_s
+
+    def want(self) -> int:
+        """Have it probed at once, also right after a probe that failed.
+
+        Returns:
+            how many :attr:`probes` will have ended once one that begins from now on has.
+        """
+        self.wanted.set()
+        self.doubted.set()
+        return self.probes + self.probing + 1
 
     def unlooked_s(self) -> float:
         """Since an answer was looked at for who gave it."""

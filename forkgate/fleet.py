@@ -204,8 +204,11 @@ class Fleet:
     async def _watch(self, pool: str, one: Endpoint) -> None:
         while True:
             one.doubted.clear()
+            one.wanted.clear()
             await self._probe(pool, one)
-            await asyncio.sleep(RETRY_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S):
+                    await one.wanted.wait()
             if one.error is None:
                 await self._until_due(one)
 
@@ -229,6 +232,7 @@ class Fleet:
             await self._ask(pool, one)
         finally:
             one.probing = False
+            one.probes += 1
 
     async def _ask(self, pool: str, one: Endpoint) -> None:
         started = time.monotonic()

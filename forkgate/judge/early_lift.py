@@ -1,8 +1,9 @@
 """Would a start or a lift come too early? What stands in its pools at that moment is what a rollout compares
 from then on; another engine that is found later has changed in mid-rollout, and holds it.
 
-When a pool was changed or mended nobody tells, so its endpoints are probed right before a rollout begins.
-Those that do not answer are told to whoever is about to begin it, and so is what took too long.
+When a pool was changed or mended nobody tells, so its endpoints are probed right before a rollout begins,
+also those that did not answer a moment ago. Those that still do not are told to whoever is about to begin it,
+and so is what took too long.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ class EarlyLift:
         return self._in_words((pool, one) for pool, one in self._endpoints(state) if one.trouble is not None)
 
     async def looked(self, state: RolloutState) -> tuple[str, ...]:
-        """Have probed what stands in the pools of a rollout that is about to begin, for a bounded time; those
-        that do not answer are not waited for.
+        """Have probed what stands in the pools of a rollout that is about to begin, for a bounded time.
 
         Returns:
             What is not known all the same, a sentence an endpoint; empty where the rollout does not begin.
@@ -48,16 +48,11 @@ class EarlyLift:
         if state.latch is None and state.held is None and state.stage not in _NOT_BEGUN:
             return ()
         since_s = self._monotonic() - FRESH_S
-
-        def waited_for() -> list[Endpoint]:
-            return [one for _, one in self._endpoints(state) if not one.trouble and _old(one, since_s)]
-
-        for one in waited_for():
-            one.doubted.set()
+        wanted = [(one, one.want()) for _, one in self._endpoints(state) if _old(one, since_s)]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROBE_S):
                 while True:
-                    if not waited_for():
+                    if not any(_old(one, since_s) and one.probes < probes for one, probes in wanted):
                         break
                     await asyncio.sleep(POLL_S)
         return self._in_words((pool, one) for pool, one in self._endpoints(state) if _old(one, since_s))

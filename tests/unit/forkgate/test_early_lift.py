@@ -120,7 +120,7 @@ def test_a_probe_of_a_moment_ago_is_not_made_again(tmp_path: Path, monkeypatch: 
     run(main())
 
 
-def test_an_engine_that_does_not_answer_is_named_and_not_waited_for(tmp_path: Path) -> None:
+def test_an_engine_that_still_does_not_answer_is_named(tmp_path: Path) -> None:
     async def main() -> None:
         async with scene(tmp_path) as made:
             made.new.gone = True
@@ -132,6 +132,25 @@ def test_an_engine_that_does_not_answer_is_named_and_not_waited_for(tmp_path: Pa
                 assert "another engine that is found later holds the rollout" in one
             made.new.gone = False
             await eventually(lambda: made.early.told(ROLLED_BACK) == (), "the probe that finds it mended")
+
+    run(main())
+
+
+def test_an_engine_that_was_mended_a_moment_ago_is_known_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with scene(tmp_path) as made:
+            (endpoint,) = made.fleet.endpoints("new")
+            monkeypatch.setattr(module, "RETRY_S", 10 * LIMIT_S)  # its next probe by itself comes too late
+            made.new.gone = True
+            probes = made.new.probes
+            endpoint.not_answering("connection refused")
+            await eventually(lambda: made.new.probes > probes and not endpoint.probing)
+            made.new.gone = False
+            assert made.early.told(ROLLED_BACK) != ()
+            assert await made.early.looked(ROLLED_BACK) == ()
+            assert made.early.told(ROLLED_BACK) == ()
 
     run(main())
 

@@ -229,32 +229,25 @@ def test_engine_that_dies_after_its_probe_is_a_trouble_until_it_answers_again(
     asyncio.run(asyncio.wait_for(main(), LIMIT_S))
 
 
-def test_doubts_do_not_probe_an_engine_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubts_do_not_probe_an_engine_without_end_and_whoever_waits_for_it_does_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 10 * LIMIT_S)  # a pause that nothing but being asked ends
+
     async def main() -> None:
-        paused: list[float] = []
-        going = asyncio.Event()
-        sleep = asyncio.sleep
-
-        async def slept(seconds: float) -> None:
-            paused.append(seconds)
-            await going.wait()
-            await sleep(0)
-
         made: list[ShyEngine] = []
         fleet = Fleet(config(tmp_path), engines_of(made))
-        monkeypatch.setattr(asyncio, "sleep", slept)
         fleet.start()
-        while len(paused) < len(made):
-            await sleep(0.001)
+        (endpoint,) = fleet.endpoints("new")
+        await eventually(lambda: not fleet.troubles() and not endpoint.probing)
         for _ in range(100):
-            fleet.endpoints("new")[0].not_answering("refused")
-            await sleep(0)
+            endpoint.not_answering("refused")
+            await asyncio.sleep(0)
         assert [engine.probes for engine in made] == [1] * len(made)
-        assert set(paused) == {module.RETRY_S}
-        going.set()
-        while fleet.troubles():
-            await sleep(0.001)
+        probes = endpoint.want()
+        await eventually(lambda: endpoint.probes >= probes)
         assert sum(engine.probes for engine in made) == len(made) + 1
+        assert not fleet.troubles()
         await fleet.close()
 
     asyncio.run(asyncio.wait_for(main(), LIMIT_S))
