@@ -116,8 +116,8 @@ class Flipper:
             await asyncio.sleep(0.02)
 
     async def _flip(self, edges: int) -> FlipDone:
-        if ROLLOUT in self._keeper.latch.latched:
-            await self._publisher.lift(ROLLOUT, "bench", time.time())
+        if latched := self._keeper.latch.latched.get(ROLLOUT):
+            await self._publisher.lift(latched.rollback, "bench", time.time())
         self._state = self._canary
         await self._publisher.publish("bench: canary")
         await asyncio.sleep(_PAUSE_S)

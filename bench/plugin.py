@@ -264,25 +264,27 @@ def tell(
     assert at_least is not None
     void = off.low < at_least < off.high
     holds = None if void else off.value >= at_least
-    for key, one in figures.items():
+    for key, figure in figures.items():
         bar = BARS.get(key)
         word = "" if key != "off_vs_plain" else {True: "holds", False: "missed", None: "void"}[holds]
         meaning = bar.meaning if bar is not None else "the same, in CPU a token"
         sys.stderr.write(
-            f"{key:<20} {one.value:.4f} ×  ({one.low:.4f} - {one.high:.4f})  "
+            f"{key:<20} {figure.value:.4f} ×  ({figure.low:.4f} - {figure.high:.4f})  "
             f"{bar.words if bar is not None else '-'}  {word}  {meaning}\n"
         )
     for key, value in hook.items():
         sys.stderr.write(f"{key:<20} {value:.2f} µs  {BARS[key].meaning}\n")
     for mode, values in speed.items():
-        one = median_with_interval(values)
-        sys.stderr.write(f"{mode:<20} {one.value:.1f} tokens/s  ({one.low:.1f} - {one.high:.1f})\n")
+        rate = median_with_interval(values)
+        sys.stderr.write(f"{mode:<20} {rate.value:.1f} tokens/s  ({rate.low:.1f} - {rate.high:.1f})\n")
     if as_json:
-        document: dict[str, object] = {key: round(one.value, 5) for key, one in figures.items()}
+        document: dict[str, object] = {key: round(figure.value, 5) for key, figure in figures.items()}
         document |= {key: round(value, 3) for key, value in hook.items()}
         document["holds"] = {"off_vs_plain": holds}
         document["bars"] = {key: bar.words for key, bar in BARS.items()}
-        document["intervals"] = {key: [round(one.low, 5), round(one.high, 5)] for key, one in figures.items()}
+        document["intervals"] = {
+            key: [round(figure.low, 5), round(figure.high, 5)] for key, figure in figures.items()
+        }
         document["detail"] = {"tokens_per_s": speed, "cpu_ms_per_token": cpu}
         document["about"] = about
         print(json.dumps(document))

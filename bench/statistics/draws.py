@@ -56,7 +56,8 @@ class Draws:
         below = np.stack(
             [self._below[self._warmth[:, n], kind, prompt] for kind in (moved, 1 - moved)], axis=1
         )
-        return (drawn[..., None] >= below[:, :, None]).sum(axis=-1)
+        steps: np.ndarray = (drawn[..., None] >= below[:, :, None]).sum(axis=-1)
+        return steps
 
 
 class MmdWalk:

@@ -89,8 +89,9 @@ def story(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
         if rollout["latched"] is not None:  # it may fork too; the greedy ones are wanted as well
             lifted = one.cli("rollout", "lift", ROLLOUT, "--reason", "greedy requests follow", "--json")
             assert lifted.code == 0, lifted.err
-            rollout = lifted.json["rollout"]
+            one.until("the canary again", lambda: one.admin(f"/v1/rollouts/{ROLLOUT}")["state"] == "canary")
             one.obeyed()
+            rollout = one.admin(f"/v1/rollouts/{ROLLOUT}")
         for prompt in PROMPTS:
             if rollout["latched"] is not None:
                 break

@@ -27,6 +27,7 @@ def test_judge_killed_at_any_step_of_a_rollback_never_loses_it_once_announced(tm
                 if moment != BEFORE[-1]:
                     code, _, err = await one.cli("rollout", "lift", "old-to-new", "--reason", "next moment")
                     assert code == 0, err
+                    await one.until("the canary again", state="canary")
                     await one.obeyed()
             # Everything dies at once: what is latched still stands in the next life.
             assert one.process is not None

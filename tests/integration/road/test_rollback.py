@@ -279,6 +279,10 @@ def test_replay_says_that_the_fork_stands(story: Story) -> None:
     assert story.serving.cli("evidence", "list", "--json").out == before  # replays are no evidence
 
 
+def _state(story: Story) -> str:
+    return str(story.serving.admin(f"/v1/rollouts/{ROLLOUT}")["state"])
+
+
 def test_lift_starts_again_and_the_same_fork_rolls_back_again(story: Story) -> None:
     empty = story.serving.cli("rollout", "lift", ROLLOUT, "--reason", "  ")
     assert empty.code == 2
@@ -290,6 +294,7 @@ def test_lift_starts_again_and_the_same_fork_rolls_back_again(story: Story) -> N
     assert done.code == 0, done.err
     assert done.json["rollout"]["latched"] is None
     assert done.json["epoch"] > story.rollout["latched"]["epoch"]
+    story.serving.until("the canary again", lambda: _state(story) == "canary")
     story.serving.obeyed()
     assert ask(story.serving, "Hi!", model=MODEL, tokens=1, tenant=CANARY)[1] == story.fingerprints[CANARY]
     again = story.serving.cli("rollout", "lift", ROLLOUT, "--reason", "twice")
